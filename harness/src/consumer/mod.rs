@@ -1,0 +1,287 @@
+//! The consumer: takes deliveries, runs each through the gate, and gives every one of them an answer.
+//!
+//! What a lease is, and what it is not: a lease keeps other workers from being handed the same message for a while. It
+//! makes work efficient, not correct. A lease may run out under a slow handler, a paused process or a cut network, and
+//! the message is then handed out again while the first run goes on. Correctness rests on the fence alone.
+//!
+//! One task per delivery. A task keeps its lease, waits for a permit, goes through the gate, and does not end before the
+//! queue took its answer (or the process is told to stop). The loop here only decides when to take more: not while all
+//! places are taken, not while the store is away, not after shutdown began.
+//!
+//! Shutdown has three steps within the grace period: no new work, and what was received but not started goes back at
+//! once; when three quarters of the period have passed, running handlers are dropped, rolled back and go back uncounted;
+//! at the end whatever still waits for an answer is abandoned to its lease.
+
+mod answer;
+mod config;
+mod gate;
+mod lease;
+mod single_flight;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use self::config::{ConsumerConfig, ConsumerError};
+use self::single_flight::SingleFlight;
+use crate::event::{DeferReason, Event, JobRef, Step};
+use crate::handler::Handler;
+use crate::ports::env::Env;
+use crate::ports::queue::{Delivery, QueuePort};
+use crate::ports::store::Store;
+use crate::time::{Backoff, within};
+
+/// The first and the longest wait for a store or a broker that is away.
+const AWAY_FIRST: Duration = Duration::from_millis(100);
+const AWAY_CAP: Duration = Duration::from_secs(15);
+
+/// Tells a consumer, a sweeper or an alert pump to stop. Clones tell the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown(CancellationToken);
+
+impl Shutdown {
+    /// Nothing is told to stop yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Stop. Safe to call again.
+    pub fn begin(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether it began.
+    pub fn has_begun(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Ready when it begins.
+    pub async fn begun(&self) {
+        self.0.cancelled().await;
+    }
+}
+
+/// How a consumer stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DrainReport {
+    /// Deliveries that still had no answer when the grace period ended. Their leases run out, and they are delivered
+    /// again.
+    pub abandoned: usize,
+}
+
+/// Runs the jobs of one queue through one handler.
+pub struct Consumer<S, Q, H> {
+    shared: Arc<Shared<S, Q, H>>,
+}
+
+/// What all tasks of one consumer share.
+struct Shared<S, Q, H> {
+    config: ConsumerConfig,
+    store: S,
+    queue: Q,
+    handler: H,
+    env: Env,
+    /// Runs at once.
+    permits: Semaphore,
+    /// Jobs that are running in this process.
+    running: SingleFlight,
+    /// Set by a task that could not reach the store; cleared by the loop once it answers.
+    store_away: AtomicBool,
+    /// Nothing new is started.
+    drain: CancellationToken,
+    /// Running handlers are dropped.
+    abort: CancellationToken,
+}
+
+impl<S: Store, Q: QueuePort, H: Handler<S>> Consumer<S, Q, H> {
+    /// # Errors
+    /// When the configuration contradicts itself or the TTL rule (B7). The error names the key and the way out.
+    pub fn new(
+        config: ConsumerConfig,
+        store: S,
+        queue: Q,
+        handler: H,
+        env: Env,
+    ) -> Result<Self, ConsumerError> {
+        config.check()?;
+        let permits = Semaphore::new(config.concurrency);
+        Ok(Self {
+            shared: Arc::new(Shared {
+                config,
+                store,
+                queue,
+                handler,
+                env,
+                permits,
+                running: SingleFlight::default(),
+                store_away: AtomicBool::new(false),
+                drain: CancellationToken::new(),
+                abort: CancellationToken::new(),
+            }),
+        })
+    }
+
+    /// Consumes until `shutdown` begins, then drains. Survives a store or a broker that is away, for as long as it takes.
+    pub async fn run(self, shutdown: Shutdown) -> DrainReport {
+        let shared = self.shared;
+        let mut tasks = JoinSet::new();
+        shared.consume(&shutdown, &mut tasks).await;
+        shared.drain(&mut tasks).await
+    }
+}
+
+impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
+    async fn consume(self: &Arc<Self>, shutdown: &Shutdown, tasks: &mut JoinSet<()>) {
+        let places = self.config.concurrency + self.config.prefetch;
+        let mut queue_backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        while !shutdown.has_begun() {
+            while tasks.try_join_next().is_some() {}
+            if self.store_away.load(Ordering::Acquire) {
+                self.wait_for_store(shutdown).await;
+                continue;
+            }
+            let room = places - tasks.len();
+            if room == 0 {
+                tokio::select! {
+                    biased;
+                    () = shutdown.begun() => {}
+                    _ = tasks.join_next() => {}
+                }
+                continue;
+            }
+            // Not dropped when shutdown begins: what the broker hands out now must be given back, not forgotten.
+            let receive = self
+                .queue
+                .receive(&self.config.queue, room, self.config.lease);
+            let wait = match within(&*self.env.clock, self.config.port_timeout, receive).await {
+                Ok(Ok(deliveries)) => {
+                    queue_backoff.reset();
+                    let got_all = deliveries.len() >= room;
+                    for delivery in deliveries {
+                        let shared = Arc::clone(self);
+                        tasks.spawn(async move { shared.hold(delivery).await });
+                    }
+                    if got_all {
+                        continue;
+                    }
+                    self.config.poll_interval
+                }
+                Ok(Err(error)) => {
+                    self.emit(
+                        None,
+                        Step::QueueFailed {
+                            call: "receive",
+                            error: error.to_string(),
+                        },
+                    );
+                    self.env.jittered(queue_backoff.next_wait())
+                }
+                Err(elapsed) => {
+                    self.emit(
+                        None,
+                        Step::QueueFailed {
+                            call: "receive",
+                            error: elapsed.to_string(),
+                        },
+                    );
+                    self.env.jittered(queue_backoff.next_wait())
+                }
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => {}
+                () = self.env.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Takes no new work until the store answers.
+    async fn wait_for_store(&self, shutdown: &Shutdown) {
+        self.emit(None, Step::Paused);
+        let mut backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        while !shutdown.has_begun() {
+            let problem = match within(
+                &*self.env.clock,
+                self.config.port_timeout,
+                self.store.ping(),
+            )
+            .await
+            {
+                Ok(Ok(())) => {
+                    self.store_away.store(false, Ordering::Release);
+                    self.emit(None, Step::Resumed);
+                    return;
+                }
+                Ok(Err(error)) => error.to_string(),
+                Err(elapsed) => elapsed.to_string(),
+            };
+            self.emit(
+                None,
+                Step::StoreFailed {
+                    call: "ping",
+                    error: problem,
+                },
+            );
+            let wait = self.env.jittered(backoff.next_wait());
+            tokio::select! {
+                biased;
+                () = shutdown.begun() => {}
+                () = self.env.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    async fn drain(&self, tasks: &mut JoinSet<()>) -> DrainReport {
+        self.emit(None, Step::Draining);
+        self.drain.cancel();
+        let patience = self.config.grace.mul_f64(0.75);
+        if within(&*self.env.clock, patience, reap(tasks))
+            .await
+            .is_err()
+        {
+            self.abort.cancel();
+            let rest = self.config.grace - patience;
+            let _ = within(&*self.env.clock, rest, reap(tasks)).await;
+        }
+        let abandoned = tasks.len();
+        tasks.shutdown().await;
+        DrainReport { abandoned }
+    }
+
+    /// One delivery, from its arrival to its answer.
+    async fn hold(&self, delivery: Delivery) {
+        let receipt = delivery.receipt.clone();
+        let work = async {
+            let permit = tokio::select! {
+                biased;
+                () = self.drain.cancelled() => None,
+                permit = self.permits.acquire() => permit.ok(),
+            };
+            match permit {
+                Some(_permit) => self.gate(delivery).await,
+                None => {
+                    self.defer(&delivery.receipt, None, DeferReason::Shutdown)
+                        .await
+                }
+            }
+        };
+        self.keep_lease(&receipt, work).await;
+    }
+
+    fn emit(&self, job: Option<&JobRef>, step: Step) {
+        self.env.emit(Event {
+            consumer: Some(self.config.consumer.clone()),
+            queue: Some(self.config.queue.clone()),
+            job: job.cloned(),
+            step,
+        });
+    }
+}
+
+async fn reap(tasks: &mut JoinSet<()>) {
+    while tasks.join_next().await.is_some() {}
+}

@@ -1,0 +1,147 @@
+//! How long a fence must live (B7).
+//!
+//! A fence protects while a copy of its job can still arrive. Copies come from three places, and a copy that comes from
+//! the last of them can be the first run of a whole retry window:
+//!
+//! * the broker may hold one for its retention time, and hand it out then;
+//! * a producer may send the job again, up to its resend horizon later;
+//! * a run of that copy may fail and be retried through the whole retry window, the runs themselves included.
+//!
+//! The sweep adds what no fixed time can give: it never passes the oldest message that is still queued.
+
+use std::time::Duration;
+
+use crate::retry::RetryPolicy;
+
+/// How long fences live, and the assumptions that make this long enough.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FencePolicy {
+    /// Time to live of a fence. Default 7 days.
+    pub ttl: Duration,
+    /// The longest that the broker keeps a message that nobody acknowledged. Default 4 days.
+    pub broker_retention: Duration,
+    /// The longest time after which a producer may still send the same job again. Default 1 day.
+    pub resend_horizon: Duration,
+    /// What is added for everything nobody thought of. Default 1 day.
+    pub margin: Duration,
+}
+
+/// The TTL is not longer than the time in which a copy of the job can still arrive.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "ttl: {ttl:?} is not longer than {needed:?} = retry window {retry_window:?} + broker retention {broker_retention:?} \
+     + resend horizon {resend_horizon:?} + margin {margin:?}; a copy that arrives after the fence is gone would be \
+     applied again. Raise ttl, or lower a term if the queue really guarantees it"
+)]
+pub struct FencePolicyError {
+    /// As configured.
+    pub ttl: Duration,
+    /// The sum that it must exceed.
+    pub needed: Duration,
+    /// Longest waits plus the runs between them.
+    pub retry_window: Duration,
+    /// As configured.
+    pub broker_retention: Duration,
+    /// As configured.
+    pub resend_horizon: Duration,
+    /// As configured.
+    pub margin: Duration,
+}
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+impl Default for FencePolicy {
+    fn default() -> Self {
+        Self {
+            ttl: DAY.saturating_mul(7),
+            broker_retention: DAY.saturating_mul(4),
+            resend_horizon: DAY,
+            margin: DAY,
+        }
+    }
+}
+
+impl FencePolicy {
+    /// The longest time from the start of a job's first run to the end of its last.
+    pub fn retry_window(retry: &RetryPolicy, run_deadline: Duration) -> Duration {
+        retry
+            .longest_waits()
+            .saturating_add(run_deadline.saturating_mul(retry.max_runs()))
+    }
+
+    /// # Errors
+    /// When the TTL is not longer than retry window + broker retention + resend horizon + margin. The error names
+    /// every term.
+    pub fn check(
+        &self,
+        retry: &RetryPolicy,
+        run_deadline: Duration,
+    ) -> Result<(), FencePolicyError> {
+        let retry_window = Self::retry_window(retry, run_deadline);
+        let needed = retry_window
+            .saturating_add(self.broker_retention)
+            .saturating_add(self.resend_horizon)
+            .saturating_add(self.margin);
+        if self.ttl > needed {
+            return Ok(());
+        }
+        Err(FencePolicyError {
+            ttl: self.ttl,
+            needed,
+            retry_window,
+            broker_retention: self.broker_retention,
+            resend_horizon: self.resend_horizon,
+            margin: self.margin,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn b7_the_standard_policies_fit_together() {
+        FencePolicy::default()
+            .check(&RetryPolicy::default(), MINUTE)
+            .unwrap();
+    }
+
+    #[test]
+    fn b7_a_ttl_equal_to_the_sum_is_refused_and_the_error_names_every_term() {
+        let retry = RetryPolicy::default();
+        let mut policy = FencePolicy::default();
+        policy.ttl = FencePolicy::retry_window(&retry, MINUTE)
+            + policy.broker_retention
+            + policy.resend_horizon
+            + policy.margin;
+        let error = policy.check(&retry, MINUTE).unwrap_err();
+        let text = error.to_string();
+        for term in [
+            "ttl: 520155s",
+            "retry window 1755s",
+            "broker retention 345600s",
+            "resend horizon 86400s",
+            "margin 86400s",
+        ] {
+            assert!(text.contains(term), "{term} is missing from: {text}");
+        }
+        policy.ttl += Duration::from_nanos(1);
+        policy.check(&retry, MINUTE).unwrap();
+    }
+
+    #[test]
+    fn b7_absurd_terms_do_not_overflow() {
+        let retry = RetryPolicy::overriding(MINUTE, Duration::MAX, u32::MAX, "absurd").unwrap();
+        let policy = FencePolicy {
+            margin: Duration::MAX,
+            ..FencePolicy::default()
+        };
+        assert_eq!(
+            policy.check(&retry, Duration::MAX).unwrap_err().needed,
+            Duration::MAX
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The database, as the harness needs it: fences, dead letters, and the duty to alert them.
+
+use std::error::Error;
+use std::future::Future;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+use crate::dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Recorded, Status};
+use crate::ids::{JobId, TenantId};
+use crate::names::ConsumerName;
+use crate::ports::alerter::ExternalId;
+use crate::review::{DiscardReason, Discarded, Reviewer};
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// It cannot be reached or did not answer in time; whether it acted is unknown.
+    #[error("the store is away: {0}")]
+    Away(#[source] BoxError),
+    /// Somebody else holds what we need (lock timeout, deadlock, serialization failure). Nothing changed.
+    #[error("the store is contended: {0}")]
+    Contention(#[source] BoxError),
+    /// It understood and refused. Nothing changed.
+    #[error("the store refused: {0}")]
+    Refused(#[source] BoxError),
+}
+
+/// How a COMMIT ended that did not succeed.
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// Rolled back for sure: the handler swallowed an SQL error, ended the transaction itself, or broke a deferred
+    /// constraint.
+    #[error("the transaction could not be committed: {0}")]
+    Refused(#[source] BoxError),
+    /// Rolled back for sure: another transaction was in the way.
+    #[error("the commit met contention: {0}")]
+    Contention(#[source] BoxError),
+    /// Nobody answered: committed or not, only the fence knows.
+    #[error("the outcome of the commit is unknown: {0}")]
+    Unknown(#[source] BoxError),
+}
+
+/// Whose effect a fence stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FenceKey {
+    /// The job.
+    pub job_id: JobId,
+    /// The consumer whose effect it is.
+    pub consumer: ConsumerName,
+    /// How often the job was replayed before.
+    pub generation: u32,
+    /// Whose job it is; kept with the fence.
+    pub tenant_id: Option<TenantId>,
+}
+
+/// What the fence said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FenceVerdict {
+    /// The key is ours until the transaction ends: do the work.
+    Acquired,
+    /// The effect is committed already.
+    Duplicate,
+    /// This generation was dead-lettered, or the one before was discarded: its outcome is settled.
+    Settled,
+}
+
+/// A store in which a handler's work and its fence commit together. Implementations are cheap to clone.
+pub trait Store: Clone + Send + Sync + 'static {
+    /// An open transaction.
+    type Tx: WorkTx;
+
+    /// Opens a transaction. Takes a connection until it is committed, rolled back or dropped.
+    fn begin(&self) -> impl Future<Output = Result<Self::Tx, StoreError>> + Send;
+
+    /// Records that a job failed, durably when this returns, unless it was applied. Safe to repeat.
+    fn record_dead_letter(
+        &self,
+        letter: &NewDeadLetter,
+    ) -> impl Future<Output = Result<Recorded, StoreError>> + Send;
+
+    /// Answers when the store can be reached and accepts writes.
+    fn ping(&self) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether an error that a handler returned, or one in its chain of causes, is contention: a lock timeout, a
+    /// deadlock, a serialization failure. These do not count as attempts.
+    fn is_contention(error: &(dyn Error + 'static)) -> bool;
+}
+
+/// An open transaction. Dropping it rolls back and gives the connection up.
+pub trait WorkTx: Send {
+    /// What the handler works on.
+    type Conn: Send + ?Sized;
+
+    /// Inserts the fence, waiting a bounded time for a twin (B1). `ttl` is how long it must live, `deadline` bounds the
+    /// statements that follow.
+    ///
+    /// # Errors
+    /// [`StoreError::Contention`] when a twin still held the key at the end of the wait.
+    fn fence(
+        &mut self,
+        key: &FenceKey,
+        ttl: Duration,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<FenceVerdict, StoreError>> + Send;
+
+    /// The connection to work on.
+    fn connection(&mut self) -> &mut Self::Conn;
+
+    /// Verifies that the transaction is still the one that holds the fence and still alive, and commits it, in one
+    /// round trip.
+    fn commit(self) -> impl Future<Output = Result<(), CommitError>> + Send;
+
+    /// Rolls back.
+    fn rollback(self) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// What an operator does with dead letters.
+pub trait ReviewStore: Clone + Send + Sync + 'static {
+    /// A dead letter, locked.
+    type Tx: ReviewTx;
+
+    /// Reads one.
+    fn dead_letter(
+        &self,
+        id: DeadLetterId,
+    ) -> impl Future<Output = Result<Option<DeadLetter>, StoreError>> + Send;
+
+    /// Reads up to `limit`, oldest first, those after `after` in that order.
+    fn dead_letters(
+        &self,
+        status: Option<Status>,
+        after: Option<(DateTime<Utc>, DeadLetterId)>,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
+
+    /// Locks one and reads it. `None` when there is none.
+    fn lock_dead_letter(
+        &self,
+        id: DeadLetterId,
+    ) -> impl Future<Output = Result<Option<Self::Tx>, StoreError>> + Send;
+
+    /// Marks a pending one as discarded, for ever (B8).
+    fn discard(
+        &self,
+        id: DeadLetterId,
+        reason: &DiscardReason,
+        by: &Reviewer,
+    ) -> impl Future<Output = Result<Discarded, StoreError>> + Send;
+}
+
+/// A locked dead letter. Dropping it releases the lock and changes nothing.
+pub trait ReviewTx: Send {
+    /// What is locked.
+    fn letter(&self) -> &DeadLetter;
+
+    /// Marks it as replayed and commits, together with whatever was published through this transaction.
+    fn mark_replayed(self, by: &Reviewer) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// One batch of a sweep.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SweepBatch {
+    /// Whose fences.
+    pub consumer: ConsumerName,
+    /// The store's clock, read before the queue was asked for its oldest message.
+    pub asked_at: DateTime<Utc>,
+    /// Enqueue time of the oldest message in the consumer's queue.
+    pub oldest: Option<DateTime<Utc>>,
+    /// Fences younger than this stay, whatever their `expires_at`.
+    pub retry_window: Duration,
+    /// At most so many rows.
+    pub limit: u32,
+}
+
+/// What the sweep needs.
+pub trait SweepStore: Clone + Send + Sync + 'static {
+    /// The store's clock.
+    fn now(&self) -> impl Future<Output = Result<DateTime<Utc>, StoreError>> + Send;
+
+    /// Deletes one batch of fences that nobody can need any more; answers how many.
+    fn sweep(&self, batch: &SweepBatch) -> impl Future<Output = Result<u64, StoreError>> + Send;
+}
+
+/// Dead letters of one fingerprint that one incident will cover.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AlertClaim {
+    /// Names the claim, and later the incident.
+    pub claim_id: uuid::Uuid,
+    /// Queue, consumer, reason and error class.
+    pub fingerprint: String,
+    /// How many letters.
+    pub letters: u64,
+    /// How often sending for this fingerprint failed in a row.
+    pub failures: u32,
+    /// When the first of them was written.
+    pub first_at: DateTime<Utc>,
+    /// When the last of them was written.
+    pub last_at: DateTime<Utc>,
+    /// The newest one, as an example.
+    pub sample: DeadLetter,
+}
+
+/// What the alert pump needs.
+pub trait AlertStore: Clone + Send + Sync + 'static {
+    /// Claims a fingerprint that is due, for `lease`; `window` is the least time between two of its incidents.
+    fn claim_alert(
+        &self,
+        claim_id: uuid::Uuid,
+        window: Duration,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<AlertClaim>, StoreError>> + Send;
+
+    /// The incident was accepted: its letters are covered. Answers how many.
+    fn alert_delivered(
+        &self,
+        claim: &AlertClaim,
+        external_id: Option<&ExternalId>,
+    ) -> impl Future<Output = Result<u64, StoreError>> + Send;
+
+    /// The incident was not accepted: try again after `retry_after`.
+    fn alert_failed(
+        &self,
+        claim: &AlertClaim,
+        retry_after: Duration,
+        error: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
