@@ -20,7 +20,12 @@ impl SingleFlight {
     /// `None` while the job is running.
     pub(super) fn enter(&self, job: JobId) -> Option<Flight<'_>> {
         let mut running = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        running.insert(job).then_some(Flight { flights: self, job })
+        // Made only when it is ours: dropping one takes the lock and lets the next run in.
+        if running.insert(job) {
+            Some(Flight { flights: self, job })
+        } else {
+            None
+        }
     }
 }
 
@@ -31,5 +36,26 @@ impl Drop for Flight<'_> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&self.job);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a1_a_twin_in_this_process_is_turned_away_until_the_first_has_ended() {
+        let flights = SingleFlight::default();
+        let job = JobId::from_key(uuid::Uuid::NAMESPACE_OID, "one");
+        let other = JobId::from_key(uuid::Uuid::NAMESPACE_OID, "two");
+        let first = flights.enter(job).unwrap();
+        assert!(flights.enter(job).is_none());
+        assert!(
+            flights.enter(job).is_none(),
+            "being turned away lets nobody in"
+        );
+        assert!(flights.enter(other).is_some());
+        drop(first);
+        assert!(flights.enter(job).is_some());
     }
 }

@@ -1,0 +1,13 @@
+//! Support for tests on the real thing: a database per test, worker processes that can be killed at any port call, and
+//! waiting on conditions that say what never came true.
+
+// Panicking is how a test fails.
+#![allow(clippy::expect_used, clippy::panic, clippy::missing_panics_doc)]
+
+pub mod award;
+pub mod clock;
+pub mod db;
+pub mod faults;
+pub mod rig;
+pub mod watch;
+pub mod worker;
