@@ -3,3 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod a1_one_effect;
+mod a2_crash;
+mod a2_lost_connection;
+mod a3_retry;

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use clap::Parser;
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdin, Command};
 
 use crate::faults::Point;
 
@@ -80,9 +80,10 @@ impl WorkerArgs {
         if let Some(point) = self.kill_at {
             command.args(["--kill-at", &point.to_string()]);
         }
-        Ok(Worker {
-            child: command.spawn()?,
-        })
+        let mut child = command.spawn()?;
+        // Kept apart from the child, which would close it as soon as somebody waits.
+        let leash = child.stdin.take();
+        Ok(Worker { child, leash })
     }
 
     /// The lease as a duration.
@@ -95,6 +96,7 @@ impl WorkerArgs {
 #[derive(Debug)]
 pub struct Worker {
     child: Child,
+    leash: Option<ChildStdin>,
 }
 
 impl Worker {
@@ -111,7 +113,7 @@ impl Worker {
     /// # Errors
     /// When the process cannot be waited for.
     pub async fn stop(&mut self) -> std::io::Result<std::process::ExitStatus> {
-        drop(self.child.stdin.take());
+        drop(self.leash.take());
         self.child.wait().await
     }
 
