@@ -35,8 +35,14 @@ async fn killed_at(point: &str, award: Award) -> (Db, JobId) {
     let mut doomed = args(&db);
     doomed.kill_at = Some(point.parse::<Point>().unwrap());
     let mut worker = doomed.spawn(WORKER).unwrap();
-    let status = in_time("the worker dies where it is told to", worker.wait()).await.unwrap();
-    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+    let status = in_time("the worker dies where it is told to", worker.wait())
+        .await
+        .unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(9),
+        "{status}"
+    );
 
     // The server may still be about to notice that its client is gone.
     eventually("the dead worker's transactions are over", async || {
@@ -46,11 +52,18 @@ async fn killed_at(point: &str, award: Award) -> (Db, JobId) {
                  AND datname = current_database()",
             )
             .await;
-        if open == 0 { Ok(()) } else { Err(format!("{open} connections")) }
+        if open == 0 {
+            Ok(())
+        } else {
+            Err(format!("{open} connections"))
+        }
     })
     .await;
     let (effects, fences) = effect_and_fence(&db, id).await;
-    assert_eq!(effects, fences, "after a kill at {point}: fence present <=> effect present");
+    assert_eq!(
+        effects, fences,
+        "after a kill at {point}: fence present <=> effect present"
+    );
 
     let mut successor = args(&db).spawn(WORKER).unwrap();
     db.settled().await;
@@ -124,7 +137,9 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
         copies.swap(at, (dice.next_u64() % (at as u64 + 1)) as usize);
     }
     for copy in &copies {
-        harness::QueuePort::publish(&queue, &acceptance::db::queue_name(), copy).await.unwrap();
+        harness::QueuePort::publish(&queue, &acceptance::db::queue_name(), copy)
+            .await
+            .unwrap();
     }
 
     let mut workers: Vec<_> = (0..4).map(|_| args(&db).spawn(WORKER).unwrap()).collect();
@@ -133,7 +148,10 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
         let left = db.queued().await;
         let effects = db.count("SELECT count(*) FROM ledger").await;
         let fences = db.count("SELECT count(*) FROM core.processed_jobs").await;
-        assert!(effects <= fences, "read in this order, an effect without its fence would show");
+        assert!(
+            effects <= fences,
+            "read in this order, an effect without its fence would show"
+        );
         if left == 0 {
             return Ok(());
         }
@@ -142,7 +160,9 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
             workers[victim].kill().await.unwrap();
             kills += 1;
             workers[victim] = args(&db).spawn(WORKER).unwrap();
-            SystemClock::new().sleep(std::time::Duration::from_millis(dice.next_u64() % 150)).await;
+            SystemClock::new()
+                .sleep(std::time::Duration::from_millis(dice.next_u64() % 150))
+                .await;
         }
         Err(format!("{left} messages"))
     })
@@ -155,6 +175,9 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
     .await
     .unwrap();
     assert_eq!((effects, jobs, points), (JOBS, JOBS, JOBS * (JOBS + 1) / 2));
-    assert_eq!(db.count("SELECT count(*) FROM core.processed_jobs").await, JOBS);
+    assert_eq!(
+        db.count("SELECT count(*) FROM core.processed_jobs").await,
+        JOBS
+    );
     assert!(db.letters().await.is_empty());
 }

@@ -12,18 +12,30 @@ use harness::{Ending, Envelope, FenceVerdict, JobId, PgStore, Reason, RunResult,
 use tokio::sync::Semaphore;
 
 fn is_duplicate(step: &Step) -> bool {
-    matches!(step, Step::Fence { verdict: FenceVerdict::Duplicate, .. })
+    matches!(
+        step,
+        Step::Fence {
+            verdict: FenceVerdict::Duplicate,
+            ..
+        }
+    )
 }
 
 fn awards() -> Awards {
-    Awards { consumer: "awards".to_owned() }
+    Awards {
+        consumer: "awards".to_owned(),
+    }
 }
 
 /// Starts a consumer for which `fault` happens at `point`, once.
 async fn start_with(db: &Db, point: Point, fault: Fault) -> Running {
     let seen = AtomicU32::new(0);
     let plan: acceptance::faults::Plan = Arc::new(move |at| {
-        if at == point && seen.fetch_add(1, Ordering::SeqCst) == 0 { fault } else { Fault::None }
+        if at == point && seen.fetch_add(1, Ordering::SeqCst) == 0 {
+            fault
+        } else {
+            Fault::None
+        }
     });
     Running::start_on(
         db.config(),
@@ -47,10 +59,19 @@ async fn a2_a_lost_answer_to_a_commit_that_happened_ends_as_a_duplicate() {
     for runs_before in [0, 5] {
         let db = Db::fresh().await;
         let id = publish_after_runs(&db, runs_before).await;
-        let point = Point { when: When::After, call: Call::Commit };
+        let point = Point {
+            when: When::After,
+            call: Call::Commit,
+        };
         let consumer = start_with(&db, point, Fault::Away).await;
-        consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
-        assert!(db.letters().await.is_empty(), "no dead letter on the spot, not even on the last attempt");
+        consumer
+            .seen
+            .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+            .await;
+        assert!(
+            db.letters().await.is_empty(),
+            "no dead letter on the spot, not even on the last attempt"
+        );
         assert_eq!((db.effects(id).await, db.fences(id).await), (1, 1));
         db.skip_delays().await;
         db.settled().await;
@@ -65,9 +86,15 @@ async fn a2_a_lost_answer_to_a_commit_that_happened_ends_as_a_duplicate() {
 async fn a2_a_commit_that_never_arrived_is_tried_again() {
     let db = Db::fresh().await;
     let id = publish_after_runs(&db, 0).await;
-    let point = Point { when: When::Before, call: Call::Commit };
+    let point = Point {
+        when: When::Before,
+        call: Call::Commit,
+    };
     let consumer = start_with(&db, point, Fault::Away).await;
-    consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
+    consumer
+        .seen
+        .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+        .await;
     assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
     db.skip_delays().await;
     db.settled().await;
@@ -79,18 +106,29 @@ async fn a2_a_commit_that_never_arrived_is_tried_again() {
 async fn a2_a_last_commit_that_never_arrived_ends_as_a_dead_letter() {
     let db = Db::fresh().await;
     let id = publish_after_runs(&db, 5).await;
-    let point = Point { when: When::Before, call: Call::Commit };
+    let point = Point {
+        when: When::Before,
+        call: Call::Commit,
+    };
     let consumer = start_with(&db, point, Fault::Away).await;
-    consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
+    consumer
+        .seen
+        .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+        .await;
     db.skip_delays().await;
     db.settled().await;
-    let runs = consumer.seen.count(|step| matches!(step, Step::RunStarted { .. }));
+    let runs = consumer
+        .seen
+        .count(|step| matches!(step, Step::RunStarted { .. }));
     consumer.stop().await;
     assert_eq!(runs, 1, "the seventh run never starts");
     assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
     let letters = db.letters().await;
     assert_eq!(letters.len(), 1);
-    assert_eq!((letters[0].letter.reason, letters[0].letter.attempts), (Reason::Exhausted, 6));
+    assert_eq!(
+        (letters[0].letter.reason, letters[0].letter.attempts),
+        (Reason::Exhausted, 6)
+    );
 }
 
 /// The real thing: the server commits, and loses its client before it can say so.
@@ -111,7 +149,10 @@ async fn unknown_commit(runs_before: u32) {
         })
     });
     let consumer = Running::start(&db, db.config(), handler).await;
-    consumer.seen.wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. })).await;
+    consumer
+        .seen
+        .wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. }))
+        .await;
     let worker: i32 = eventually("the worker's transaction", async || {
         sqlx::query_scalar(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
@@ -123,30 +164,57 @@ async fn unknown_commit(runs_before: u32) {
     .await;
 
     // From now on every commit waits for a standby that does not exist.
-    db.server().set("synchronous_standby_names", "nobody").unwrap();
-    eventually("the setting is in force", async || {
-        match sqlx::query_scalar::<_, String>("SHOW synchronous_standby_names").fetch_one(&db.pool).await.unwrap() {
+    db.server()
+        .set("synchronous_standby_names", "nobody")
+        .unwrap();
+    eventually(
+        "the setting is in force",
+        async || match sqlx::query_scalar::<_, String>("SHOW synchronous_standby_names")
+            .fetch_one(&db.pool)
+            .await
+            .unwrap()
+        {
             it if it == "nobody" => Ok(()),
             other => Err(other),
-        }
-    })
+        },
+    )
     .await;
     open.add_permits(1);
     eventually("the commit waits for the standby", async || {
-        let wait: Option<String> = sqlx::query_scalar("SELECT wait_event FROM pg_stat_activity WHERE pid = $1")
-            .bind(worker)
-            .fetch_one(&db.pool)
-            .await
-            .unwrap();
-        if wait.as_deref() == Some("SyncRep") { Ok(()) } else { Err(format!("{wait:?}")) }
+        let wait: Option<String> =
+            sqlx::query_scalar("SELECT wait_event FROM pg_stat_activity WHERE pid = $1")
+                .bind(worker)
+                .fetch_one(&db.pool)
+                .await
+                .unwrap();
+        if wait.as_deref() == Some("SyncRep") {
+            Ok(())
+        } else {
+            Err(format!("{wait:?}"))
+        }
     })
     .await;
-    sqlx::query("SELECT pg_terminate_backend($1)").bind(worker).execute(&db.pool).await.unwrap();
-    consumer.seen.wait_for("unknown", 1, |step| matches!(step, Step::CommitUnknown { .. })).await;
+    sqlx::query("SELECT pg_terminate_backend($1)")
+        .bind(worker)
+        .execute(&db.pool)
+        .await
+        .unwrap();
+    consumer
+        .seen
+        .wait_for("unknown", 1, |step| {
+            matches!(step, Step::CommitUnknown { .. })
+        })
+        .await;
     db.server().set("synchronous_standby_names", "").unwrap();
 
-    consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
-    assert!(db.letters().await.is_empty(), "an unknown outcome is no failure");
+    consumer
+        .seen
+        .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+        .await;
+    assert!(
+        db.letters().await.is_empty(),
+        "an unknown outcome is no failure"
+    );
     db.skip_delays().await;
     db.settled().await;
     assert_eq!(consumer.seen.count(is_duplicate), 1, "the fence knew");
@@ -178,13 +246,18 @@ async fn a2_a_connection_that_the_server_cuts_in_the_middle_of_a_run_leaves_noth
                 .execute(&mut *tx)
                 .await?;
             if first.fetch_add(1, Ordering::SeqCst) == 0 {
-                sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())").execute(tx).await?;
+                sqlx::query("SELECT pg_terminate_backend(pg_backend_pid())")
+                    .execute(tx)
+                    .await?;
             }
             Ok(())
         })
     });
     let consumer = Running::start(&db, db.config(), handler).await;
-    consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
+    consumer
+        .seen
+        .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+        .await;
     assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
     db.skip_delays().await;
     db.settled().await;
@@ -211,19 +284,40 @@ async fn a2_the_database_dies_and_comes_back() {
         })
     });
     let consumer = Running::start(&db, db.config(), handler).await;
-    consumer.seen.wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. })).await;
+    consumer
+        .seen
+        .wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. }))
+        .await;
     db.server().kill().unwrap();
     open.add_permits(10);
     consumer
         .seen
-        .wait_for("the commit goes nowhere", 1, |step| matches!(step, Step::CommitUnknown { .. }))
+        .wait_for("the commit goes nowhere", 1, |step| {
+            matches!(step, Step::CommitUnknown { .. })
+        })
         .await;
-    consumer.seen.wait_for("no new work is taken", 1, |step| matches!(step, Step::Paused)).await;
+    consumer
+        .seen
+        .wait_for("no new work is taken", 1, |step| {
+            matches!(step, Step::Paused)
+        })
+        .await;
     db.server().restart().unwrap();
-    consumer.seen.wait_for("work is taken again", 1, |step| matches!(step, Step::Resumed)).await;
-    consumer.seen.wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. })).await;
+    consumer
+        .seen
+        .wait_for("work is taken again", 1, |step| {
+            matches!(step, Step::Resumed)
+        })
+        .await;
+    consumer
+        .seen
+        .wait_for("goes back", 1, |step| matches!(step, Step::Retried { .. }))
+        .await;
     eventually("the test's own connection is back", async || {
-        sqlx::query("UPDATE pgmq.q_points SET vt = clock_timestamp()").execute(&db.pool).await.map(|_| ())
+        sqlx::query("UPDATE pgmq.q_points SET vt = clock_timestamp()")
+            .execute(&db.pool)
+            .await
+            .map(|_| ())
     })
     .await;
     db.settled().await;
@@ -252,13 +346,19 @@ async fn a2_a_run_that_is_dropped_in_the_middle_of_a_statement_gives_the_fence_u
         .steps_of(id)
         .into_iter()
         .filter_map(|step| match step {
-            Step::RunEnded { result: RunResult::Failed { ending, .. }, .. } => Some(ending),
+            Step::RunEnded {
+                result: RunResult::Failed { ending, .. },
+                ..
+            } => Some(ending),
             _ => None,
         })
         .collect();
     consumer.stop().await;
     // Whichever of the two clocks is first: ours, or the server's statement timeout.
-    assert!(matches!(ends[..], [Ending::Deadline | Ending::Transient]), "{ends:?}");
+    assert!(
+        matches!(ends[..], [Ending::Deadline | Ending::Transient]),
+        "{ends:?}"
+    );
     assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
     assert_eq!(db.letters().await.len(), 1);
 }

@@ -14,29 +14,47 @@ use harness::{DeferReason, Envelope, Failure, Handler, Job, JobId, PgStore, Reas
 use serde_json::Value;
 use sqlx::{Executor, PgConnection};
 
-const INSERT: &str =
-    "INSERT INTO ledger (job_id, consumer, account, points) VALUES (gen_random_uuid(), 'awards', 'ada', 1)";
+const INSERT: &str = "INSERT INTO ledger (job_id, consumer, account, points) VALUES (gen_random_uuid(), 'awards', 'ada', 1)";
 
 /// Lets a job fail until it is given up, skipping the waits after looking at them. Standard policy.
-async fn fails_until_given_up(db: &Db, id: JobId, handler: impl Handler<PgStore>) -> harness::NewDeadLetter {
+async fn fails_until_given_up(
+    db: &Db,
+    id: JobId,
+    handler: impl Handler<PgStore>,
+) -> harness::NewDeadLetter {
     let mut config = db.config();
     config.run_deadline = Duration::from_millis(1_500);
     let consumer = Running::start(db, config, handler).await;
     let mut last = Duration::ZERO;
     for run in 1..=5_u32 {
         let retried = |step: &Step| matches!(step, Step::Retried { .. });
-        consumer.seen.wait_for(&format!("retry {run}"), run as usize, retried).await;
+        consumer
+            .seen
+            .wait_for(&format!("retry {run}"), run as usize, retried)
+            .await;
         let wait = consumer
             .seen
             .steps_of(id)
             .into_iter()
-            .filter_map(|step| if let Step::Retried { run, wait } = step { Some((run, wait)) } else { None })
+            .filter_map(|step| {
+                if let Step::Retried { run, wait } = step {
+                    Some((run, wait))
+                } else {
+                    None
+                }
+            })
             .next_back()
             .unwrap();
         let shortest = Duration::from_secs(30 << (run - 1));
         assert_eq!(wait.0, run);
-        assert!(wait.1 >= shortest && wait.1 < shortest.mul_f64(1.5), "wait {run} is {wait:?}");
-        assert!(wait.1 > last, "wait {run}, {wait:?}, is not longer than {last:?}");
+        assert!(
+            wait.1 >= shortest && wait.1 < shortest.mul_f64(1.5),
+            "wait {run} is {wait:?}"
+        );
+        assert!(
+            wait.1 > last,
+            "wait {run}, {wait:?}, is not longer than {last:?}"
+        );
         last = wait.1;
         // What the queue will really do.
         let delay: f64 = sqlx::query_scalar(
@@ -46,19 +64,40 @@ async fn fails_until_given_up(db: &Db, id: JobId, handler: impl Handler<PgStore>
         .await
         .unwrap();
         let seconds = wait.1.as_secs_f64();
-        assert!(delay <= seconds && delay > seconds - 20.0, "{delay} s on the queue, {seconds} s meant");
-        assert!(db.letters().await.is_empty(), "no dead letter after run {run}");
+        assert!(
+            delay <= seconds && delay > seconds - 20.0,
+            "{delay} s on the queue, {seconds} s meant"
+        );
+        assert!(
+            db.letters().await.is_empty(),
+            "no dead letter after run {run}"
+        );
         db.skip_delays().await;
     }
     db.settled().await;
-    assert_eq!(consumer.seen.count(|step| matches!(step, Step::RunStarted { .. })), 6);
+    assert_eq!(
+        consumer
+            .seen
+            .count(|step| matches!(step, Step::RunStarted { .. })),
+        6
+    );
     consumer.stop().await;
-    assert_eq!(db.count("SELECT count(*) FROM ledger").await, 0, "every run was rolled back");
-    assert_eq!(db.count("SELECT count(*) FROM core.processed_jobs").await, 0);
+    assert_eq!(
+        db.count("SELECT count(*) FROM ledger").await,
+        0,
+        "every run was rolled back"
+    );
+    assert_eq!(
+        db.count("SELECT count(*) FROM core.processed_jobs").await,
+        0
+    );
     let mut letters = db.letters().await;
     assert_eq!(letters.len(), 1);
     let letter = letters.remove(0).letter;
-    assert_eq!((letter.reason, letter.attempts, letter.job_id), (Reason::Exhausted, 6, id));
+    assert_eq!(
+        (letter.reason, letter.attempts, letter.job_id),
+        (Reason::Exhausted, 6, id)
+    );
     letter
 }
 
@@ -75,7 +114,11 @@ where
     db.publish(&Envelope::new(id, r#"{"points": 1}"#)).await;
     let letter = fails_until_given_up(&db, id, handler_fn(handler)).await;
     assert_eq!(letter.error_class.as_str(), class, "{}", letter.last_error);
-    assert!(letter.last_error.contains(error), "{error:?} is not in {:?}", letter.last_error);
+    assert!(
+        letter.last_error.contains(error),
+        "{error:?} is not in {:?}",
+        letter.last_error
+    );
     assert_eq!(letter.body, br#"{"points": 1}"#);
     assert_eq!(letter.correlation_id.as_str(), id.to_string());
 }
@@ -105,12 +148,18 @@ async fn a3_an_sql_error_through_the_question_mark() {
 
 #[tokio::test]
 async fn a3_a_panic_before_the_write() {
-    way_to_fail("panic", "the handler panicked: boom", |_job, _tx| Box::pin(async { panic!("boom") })).await;
+    way_to_fail("panic", "the handler panicked: boom", |_job, _tx| {
+        Box::pin(async { panic!("boom") })
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a3_a_panic_before_the_first_await() {
-    way_to_fail("panic", "the handler panicked: early", |_job, _tx| panic!("early")).await;
+    way_to_fail("panic", "the handler panicked: early", |_job, _tx| {
+        panic!("early")
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -126,18 +175,25 @@ async fn a3_a_panic_after_the_write() {
 
 #[tokio::test]
 async fn a3_a_panic_whose_payload_is_not_text() {
-    way_to_fail("panic", "not text", |_job, _tx| Box::pin(async { std::panic::panic_any(42) })).await;
+    way_to_fail("panic", "not text", |_job, _tx| {
+        Box::pin(async { std::panic::panic_any(42) })
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn a3_a_panic_in_a_spawned_task() {
-    way_to_fail("tokio::runtime::task::error::joinerror", "panicked", |_job, tx| {
-        Box::pin(async move {
-            tx.execute(INSERT).await?;
-            tokio::spawn(async { panic!("elsewhere") }).await?;
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "tokio::runtime::task::error::joinerror",
+        "panicked",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute(INSERT).await?;
+                tokio::spawn(async { panic!("elsewhere") }).await?;
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
@@ -154,76 +210,109 @@ async fn a3_a_handler_that_never_returns() {
 
 #[tokio::test]
 async fn a3_a_swallowed_sql_error() {
-    way_to_fail("commit_refused", "current transaction is aborted", |_job, tx| {
-        Box::pin(async move {
-            tx.execute(INSERT).await?;
-            let _ = tx.execute("SELECT 1 / 0").await;
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "commit_refused",
+        "current transaction is aborted",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute(INSERT).await?;
+                let _ = tx.execute("SELECT 1 / 0").await;
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn a3_a_handler_that_commits_by_itself() {
-    way_to_fail("commit_refused", "not the transaction that holds the fence", |_job, tx| {
-        Box::pin(async move {
-            tx.execute(INSERT).await?;
-            let error = tx.execute("COMMIT").await.unwrap_err();
-            assert!(error.to_string().contains("a fence is committed by the harness only"), "{error}");
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "commit_refused",
+        "not the transaction that holds the fence",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute(INSERT).await?;
+                let error = tx.execute("COMMIT").await.unwrap_err();
+                assert!(
+                    error
+                        .to_string()
+                        .contains("a fence is committed by the harness only"),
+                    "{error}"
+                );
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn a3_a_handler_that_rolls_back_by_itself_and_writes_on() {
-    way_to_fail("sqlx_core::error::error", "read-only transaction", |_job, tx| {
-        Box::pin(async move {
-            tx.execute("ROLLBACK").await?;
-            tx.execute(INSERT).await?;
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "sqlx_core::error::error",
+        "read-only transaction",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute("ROLLBACK").await?;
+                tx.execute(INSERT).await?;
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn a3_a_handler_that_starts_a_transaction_of_its_own() {
-    way_to_fail("commit_refused", "not the transaction that holds the fence", |_job, tx| {
-        Box::pin(async move {
-            tx.execute("ROLLBACK").await?;
-            tx.execute("BEGIN READ WRITE").await?;
-            tx.execute(INSERT).await?;
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "commit_refused",
+        "not the transaction that holds the fence",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute("ROLLBACK").await?;
+                tx.execute("BEGIN READ WRITE").await?;
+                tx.execute(INSERT).await?;
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn a3_a_broken_deferred_constraint() {
-    way_to_fail("commit_refused", "violates foreign key constraint", |_job, tx| {
-        Box::pin(async move {
-            tx.execute("CREATE TABLE parent (id int PRIMARY KEY)").await?;
-            tx.execute("CREATE TABLE child (id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)").await?;
-            tx.execute("INSERT INTO child VALUES (1)").await?;
-            Ok(())
-        })
-    })
+    way_to_fail(
+        "commit_refused",
+        "violates foreign key constraint",
+        |_job, tx| {
+            Box::pin(async move {
+                tx.execute("CREATE TABLE parent (id int PRIMARY KEY)")
+                    .await?;
+                tx.execute(
+                    "CREATE TABLE child (id int REFERENCES parent DEFERRABLE INITIALLY DEFERRED)",
+                )
+                .await?;
+                tx.execute("INSERT INTO child VALUES (1)").await?;
+                Ok(())
+            })
+        },
+    )
     .await;
 }
 
 #[tokio::test]
 async fn a3_a_worker_that_dies_each_time() {
     let db = Db::fresh().await;
-    let id = db.publish_award(&Award::new("ada", 10).then(Misbehave::KillRuns(100))).await;
+    let id = db
+        .publish_award(&Award::new("ada", 10).then(Misbehave::KillRuns(100)))
+        .await;
     let mut args = WorkerArgs::new(db.url());
     args.lease_s = 60;
     for run in 1..=6 {
         let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker")).unwrap();
-        in_time(&format!("the worker dies in run {run}"), worker.wait()).await.unwrap();
+        in_time(&format!("the worker dies in run {run}"), worker.wait())
+            .await
+            .unwrap();
         assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
         assert!(db.letters().await.is_empty());
         // Instead of waiting for the lease to run out.
@@ -231,22 +320,39 @@ async fn a3_a_worker_that_dies_each_time() {
     }
     let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker")).unwrap();
     db.settled().await;
-    assert!(worker.stop().await.unwrap().success(), "the seventh worker never runs the job");
+    assert!(
+        worker.stop().await.unwrap().success(),
+        "the seventh worker never runs the job"
+    );
     let letters = db.letters().await;
     assert_eq!(letters.len(), 1);
     let letter = &letters[0].letter;
-    assert_eq!((letter.reason, letter.attempts, letter.error_class.as_str()), (Reason::Exhausted, 6, "vanished"));
-    assert!(letter.last_error.contains("the worker vanished"), "{}", letter.last_error);
+    assert_eq!(
+        (letter.reason, letter.attempts, letter.error_class.as_str()),
+        (Reason::Exhausted, 6, "vanished")
+    );
+    assert!(
+        letter.last_error.contains("the worker vanished"),
+        "{}",
+        letter.last_error
+    );
 }
 
 #[tokio::test]
 async fn a3_a_job_that_recovers_is_applied_and_leaves_no_letter() {
     let db = Db::fresh().await;
-    let id = db.publish_award(&Award::new("ada", 10).then(Misbehave::FailRuns(5))).await;
-    let handler = acceptance::award::Awards { consumer: "awards".to_owned() };
+    let id = db
+        .publish_award(&Award::new("ada", 10).then(Misbehave::FailRuns(5)))
+        .await;
+    let handler = acceptance::award::Awards {
+        consumer: "awards".to_owned(),
+    };
     let consumer = Running::start(&db, db.config(), handler).await;
     for run in 1..=5 {
-        consumer.seen.wait_for("retry", run, |step| matches!(step, Step::Retried { .. })).await;
+        consumer
+            .seen
+            .wait_for("retry", run, |step| matches!(step, Step::Retried { .. }))
+            .await;
         db.skip_delays().await;
     }
     db.settled().await;
@@ -268,7 +374,9 @@ async fn b3_contention_is_not_the_jobs_failure() {
             assert_eq!(job.run, 1, "runs that met contention do not count");
             let code = ["40001", "40P01", "55P03"].get(call as usize % 3).unwrap();
             if call < 12 {
-                let raise = format!("DO $$ BEGIN RAISE EXCEPTION 'as told' USING ERRCODE = '{code}'; END $$");
+                let raise = format!(
+                    "DO $$ BEGIN RAISE EXCEPTION 'as told' USING ERRCODE = '{code}'; END $$"
+                );
                 tx.execute(sqlx::AssertSqlSafe(raise)).await?;
             }
             Ok(())
@@ -276,9 +384,22 @@ async fn b3_contention_is_not_the_jobs_failure() {
     });
     let consumer = Running::start(&db, db.config(), handler).await;
     db.settled().await;
-    let deferred = |step: &Step| matches!(step, Step::Deferred { reason: DeferReason::Contention, .. });
+    let deferred = |step: &Step| {
+        matches!(
+            step,
+            Step::Deferred {
+                reason: DeferReason::Contention,
+                ..
+            }
+        )
+    };
     assert_eq!(consumer.seen.count(deferred), 12);
-    assert_eq!(consumer.seen.count(|step| matches!(step, Step::Retried { .. })), 0);
+    assert_eq!(
+        consumer
+            .seen
+            .count(|step| matches!(step, Step::Retried { .. })),
+        0
+    );
     consumer.stop().await;
     assert_eq!(calls.load(Ordering::SeqCst), 13);
     assert_eq!(db.fences(id).await, 1);
@@ -300,15 +421,31 @@ async fn b3_a_deploy_is_not_the_jobs_failure() {
         let mut config = db.config();
         config.grace = Duration::from_millis(400);
         let consumer = Running::start(&db, config, handler).await;
-        consumer.seen.wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. })).await;
+        consumer
+            .seen
+            .wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. }))
+            .await;
         let seen = consumer.seen.clone();
         assert_eq!(consumer.stop().await.abandoned, 0);
-        let returned = |step: &Step| matches!(step, Step::Deferred { reason: DeferReason::Shutdown, .. });
+        let returned = |step: &Step| {
+            matches!(
+                step,
+                Step::Deferred {
+                    reason: DeferReason::Shutdown,
+                    ..
+                }
+            )
+        };
         assert_eq!(seen.count(returned), 1);
         assert_eq!(db.count("SELECT count(*) FROM ledger").await, 0);
     }
     // The server notices within a second that the last client is gone.
-    let consumer = Running::start(&db, db.config(), handler_fn(|_job, _tx| Box::pin(async { Ok(()) }))).await;
+    let consumer = Running::start(
+        &db,
+        db.config(),
+        handler_fn(|_job, _tx| Box::pin(async { Ok(()) })),
+    )
+    .await;
     db.settled().await;
     consumer.stop().await;
     assert_eq!(db.fences(id).await, 1);
@@ -319,7 +456,8 @@ async fn b3_a_deploy_is_not_the_jobs_failure() {
 async fn b3_shutdown_starts_nothing_new_and_lets_running_work_end() {
     let db = Db::fresh().await;
     for n in 0..20 {
-        db.publish(&Envelope::new(job_id(), format!(r#"{{"n": {n}}}"#))).await;
+        db.publish(&Envelope::new(job_id(), format!(r#"{{"n": {n}}}"#)))
+            .await;
     }
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let open = Arc::clone(&gate);
@@ -334,23 +472,53 @@ async fn b3_shutdown_starts_nothing_new_and_lets_running_work_end() {
     config.concurrency = 2;
     config.prefetch = 8;
     let consumer = Running::start(&db, config, handler).await;
-    consumer.seen.wait_for("two run", 2, |step| matches!(step, Step::RunStarted { .. })).await;
+    consumer
+        .seen
+        .wait_for("two run", 2, |step| matches!(step, Step::RunStarted { .. }))
+        .await;
     eventually("ten are taken", async || {
-        match db.count("SELECT count(*) FROM pgmq.q_points WHERE read_ct > 0").await {
+        match db
+            .count("SELECT count(*) FROM pgmq.q_points WHERE read_ct > 0")
+            .await
+        {
             10 => Ok(()),
             n => Err(format!("{n} taken")),
         }
     })
     .await;
     consumer.begin_shutdown();
-    let returned = |step: &Step| matches!(step, Step::Deferred { reason: DeferReason::Shutdown, .. });
-    consumer.seen.wait_for("what was not started goes back", 8, returned).await;
+    let returned = |step: &Step| {
+        matches!(
+            step,
+            Step::Deferred {
+                reason: DeferReason::Shutdown,
+                ..
+            }
+        )
+    };
+    consumer
+        .seen
+        .wait_for("what was not started goes back", 8, returned)
+        .await;
     open.add_permits(100);
     let seen = consumer.seen.clone();
     assert_eq!(consumer.stop().await.abandoned, 0);
-    assert_eq!(seen.count(|step| matches!(step, Step::RunStarted { .. })), 2);
+    assert_eq!(
+        seen.count(|step| matches!(step, Step::RunStarted { .. })),
+        2
+    );
     assert_eq!(seen.count(|step| matches!(step, Step::Acked)), 2);
     assert_eq!(db.queued().await, 18);
-    assert_eq!(db.count("SELECT coalesce(sum(read_ct), 0)::bigint FROM pgmq.q_points").await, 0, "uncounted");
-    assert_eq!(db.count("SELECT count(*) FROM pgmq.q_points WHERE vt > clock_timestamp()").await, 0, "at once");
+    assert_eq!(
+        db.count("SELECT coalesce(sum(read_ct), 0)::bigint FROM pgmq.q_points")
+            .await,
+        0,
+        "uncounted"
+    );
+    assert_eq!(
+        db.count("SELECT count(*) FROM pgmq.q_points WHERE vt > clock_timestamp()")
+            .await,
+        0,
+        "at once"
+    );
 }

@@ -1,0 +1,403 @@
+//! B4: dead letters are alerted, through the Better Stack adapter, at an endpoint that misbehaves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use acceptance::award::{Award, Awards, Misbehave};
+use acceptance::clock::eventually;
+use acceptance::db::{Db, job_id};
+use acceptance::rig::{Running, watched};
+use acceptance::watch::Recorder;
+use harness::{
+    AlertPump, AlertPumpConfig, AlertStore as _, BetterStack, BetterStackConfig, DeadLetterId,
+    Envelope, NewDeadLetter, Shutdown, Step, Store as _,
+};
+use serde_json::Value;
+use tokio::task::JoinHandle;
+use wiremock::matchers::{method, path};
+use wiremock::{Mock, MockServer, Request, ResponseTemplate};
+
+const TOKEN: &str = "s3cr3t-t0ken";
+
+struct Pump {
+    shutdown: Shutdown,
+    task: JoinHandle<()>,
+    seen: Recorder,
+}
+
+impl Pump {
+    fn start(db: &Db, endpoint: &MockServer, config: AlertPumpConfig) -> Self {
+        let mut better_stack = BetterStackConfig::new(TOKEN, "ops@example.com");
+        better_stack.base_url = endpoint.uri();
+        let alerter = BetterStack::new(better_stack).unwrap();
+        let (env, seen) = watched();
+        let pump = AlertPump::new(config, db.store(), alerter, env);
+        let shutdown = Shutdown::new();
+        let stop = shutdown.clone();
+        Self {
+            shutdown,
+            task: tokio::spawn(async move { pump.run(stop).await }),
+            seen,
+        }
+    }
+
+    async fn stop(self) {
+        self.shutdown.begin();
+        self.task.await.unwrap();
+    }
+}
+
+/// Quick, for tests; the window stays long enough to group a burst.
+fn quick() -> AlertPumpConfig {
+    AlertPumpConfig {
+        window: Duration::from_millis(500),
+        timeout: Duration::from_millis(300),
+        lease: Duration::from_millis(600),
+        retry_first: Duration::from_millis(10),
+        retry_cap: Duration::from_millis(100),
+        poll_interval: Duration::from_millis(10),
+        ..AlertPumpConfig::default()
+    }
+}
+
+fn created() -> ResponseTemplate {
+    ResponseTemplate::new(201)
+        .set_body_json(serde_json::json!({"data": {"id": "4711", "type": "incident"}}))
+}
+
+/// An endpoint that answers request number n (from 0) with `answer(n)`.
+async fn endpoint(
+    answer: impl Fn(usize) -> ResponseTemplate + Send + Sync + 'static,
+) -> MockServer {
+    let server = MockServer::start().await;
+    let count = AtomicUsize::new(0);
+    Mock::given(method("POST"))
+        .and(path("/api/v3/incidents"))
+        .respond_with(move |_: &Request| answer(count.fetch_add(1, Ordering::SeqCst)))
+        .mount(&server)
+        .await;
+    server
+}
+
+async fn write_letters(db: &Db, count: usize) {
+    // One real one, as a pattern for the others.
+    db.publish_award(&Award::new("ada", 10).then(Misbehave::FailHard))
+        .await;
+    let consumer = Running::start(
+        db,
+        db.config(),
+        Awards {
+            consumer: "awards".to_owned(),
+        },
+    )
+    .await;
+    db.settled().await;
+    consumer.stop().await;
+    let pattern = db.letters().await.pop().unwrap().letter;
+    let store = db.store();
+    for _ in 1..count {
+        let letter = NewDeadLetter {
+            id: DeadLetterId(acceptance::db::random_id()),
+            job_id: job_id(),
+            ..pattern.clone()
+        };
+        store.record_dead_letter(&letter).await.unwrap();
+    }
+}
+
+async fn all_covered(db: &Db, letters: i64) {
+    eventually("every dead letter is covered by a delivered alert", async || {
+        let covered = db
+            .count(
+                "SELECT count(*) FROM core.dead_letters d JOIN core.dead_letter_alerts a ON a.dead_letter_id = d.id \
+                 JOIN core.alert_incidents i ON i.id = a.claim_id WHERE a.covered_at IS NOT NULL",
+            )
+            .await;
+        if covered == letters { Ok(()) } else { Err(format!("{covered} of {letters}")) }
+    })
+    .await;
+}
+
+async fn accepted_bodies(endpoint: &MockServer) -> Vec<Value> {
+    let requests = endpoint.received_requests().await.unwrap();
+    requests
+        .iter()
+        .map(|request| serde_json::from_slice(&request.body).unwrap())
+        .collect()
+}
+
+#[tokio::test]
+async fn b4_a_dead_letter_opens_an_incident_that_says_what_to_know() {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(|_| created()).await;
+    write_letters(&db, 1).await;
+    let pump = Pump::start(&db, &endpoint, quick());
+    all_covered(&db, 1).await;
+    pump.stop().await;
+    let requests = endpoint.received_requests().await.unwrap();
+    assert_eq!(requests.len(), 1);
+    assert_eq!(
+        requests[0].headers["authorization"],
+        format!("Bearer {TOKEN}")
+    );
+    let body: Value = serde_json::from_slice(&requests[0].body).unwrap();
+    let letter = db.letters().await.remove(0).letter;
+    assert_eq!(body["requester_email"], "ops@example.com");
+    assert_eq!(body["name"], "1 dead letter in points: as_told (hard)");
+    assert_eq!(
+        body["metadata"]["fingerprint"],
+        "points/awards/hard/as_told"
+    );
+    let description = body["description"].as_str().unwrap();
+    for part in [
+        letter.id.to_string(),
+        letter.job_id.to_string(),
+        letter.last_error,
+    ] {
+        assert!(
+            description.contains(&part),
+            "{part:?} is not in {description:?}"
+        );
+    }
+    let external: Option<String> =
+        sqlx::query_scalar("SELECT external_id FROM core.alert_incidents")
+            .fetch_one(&db.pool)
+            .await
+            .unwrap();
+    assert_eq!(external.as_deref(), Some("4711"));
+}
+
+#[tokio::test]
+async fn b4_a_burst_of_2000_makes_a_handful_of_incidents() {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(|_| created()).await;
+    let mut config = quick();
+    config.window = Duration::from_secs(3);
+    let pump = Pump::start(&db, &endpoint, config);
+    write_letters(&db, 2_000).await;
+    all_covered(&db, 2_000).await;
+    pump.stop().await;
+    let bodies = accepted_bodies(&endpoint).await;
+    let said: u64 = bodies
+        .iter()
+        .map(|it| {
+            it["metadata"]["dead_letters"]
+                .as_str()
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        })
+        .sum();
+    assert_eq!(said, 2_000, "each incident says how many it stands for");
+    assert!(bodies.len() <= 12, "{} incidents", bodies.len());
+    // What "grouped" means, whatever the machine's speed: never two of one fingerprint in one window.
+    let closest: f64 = sqlx::query_scalar(
+        "SELECT coalesce(min(extract(epoch FROM gap)), 1000)::float8 FROM \
+         (SELECT sent_at - lag(sent_at) OVER (PARTITION BY fingerprint ORDER BY sent_at) AS gap FROM core.alert_incidents) g",
+    )
+    .fetch_one(&db.pool)
+    .await
+    .unwrap();
+    assert!(closest >= 3.0, "two incidents {closest} s apart");
+}
+
+#[tokio::test]
+async fn b4_different_failures_are_different_incidents() {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(|_| created()).await;
+    for body in [
+        Award::new("ada", 1).then(Misbehave::FailHard).body(),
+        b"not json".to_vec(),
+        b"{}".to_vec(),
+    ] {
+        db.publish(&Envelope::new(job_id(), body)).await;
+    }
+    let consumer = Running::start(
+        &db,
+        db.config(),
+        Awards {
+            consumer: "awards".to_owned(),
+        },
+    )
+    .await;
+    db.settled().await;
+    consumer.stop().await;
+    let pump = Pump::start(&db, &endpoint, quick());
+    all_covered(&db, 3).await;
+    pump.stop().await;
+    let mut prints: Vec<String> = accepted_bodies(&endpoint)
+        .await
+        .iter()
+        .map(|it| it["metadata"]["fingerprint"].as_str().unwrap().to_owned())
+        .collect();
+    prints.sort();
+    assert_eq!(
+        prints,
+        [
+            "points/awards/hard/as_told",
+            "points/awards/poison/poison:json",
+            "points/awards/poison/poison:schema"
+        ]
+    );
+}
+
+/// Fails, hangs, is throttled: and in the end every letter is covered.
+async fn misbehaving(answer: impl Fn(usize) -> ResponseTemplate + Send + Sync + 'static) {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(move |n| if n < 3 { answer(n) } else { created() }).await;
+    let pump = Pump::start(&db, &endpoint, quick());
+    write_letters(&db, 20).await;
+    all_covered(&db, 20).await;
+    assert!(
+        pump.seen
+            .count(|step| matches!(step, Step::AlertFailed { .. }))
+            >= 3
+    );
+    for event in pump.seen.events() {
+        assert!(
+            !format!("{event:?}").contains(TOKEN),
+            "the token never appears: {event:?}"
+        );
+    }
+    pump.stop().await;
+}
+
+#[tokio::test]
+async fn b4_an_endpoint_that_fails() {
+    misbehaving(|_| ResponseTemplate::new(500).set_body_string(format!("you sent {TOKEN}"))).await;
+}
+
+#[tokio::test]
+async fn b4_an_endpoint_that_throttles() {
+    misbehaving(|_| ResponseTemplate::new(429).insert_header("retry-after", "1")).await;
+}
+
+#[tokio::test]
+async fn b4_an_endpoint_that_hangs() {
+    misbehaving(|_| created().set_delay(Duration::from_secs(30))).await;
+}
+
+/// Alerting that hangs for ever takes nothing from consumers.
+#[tokio::test]
+async fn b4_consumers_never_wait_for_alerting() {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(|_| created().set_delay(Duration::from_secs(600))).await;
+    let pump = Pump::start(
+        &db,
+        &endpoint,
+        AlertPumpConfig {
+            timeout: Duration::from_secs(500),
+            ..quick()
+        },
+    );
+    write_letters(&db, 1).await;
+    eventually("the pump hangs in a request", async || {
+        match endpoint.received_requests().await.unwrap().len() {
+            0 => Err("no request"),
+            _ => Ok(()),
+        }
+    })
+    .await;
+    for n in 0..50 {
+        db.publish_award(&Award::new("ada", n + 1)).await;
+        db.publish_award(&Award::new("ben", n + 1).then(Misbehave::FailHard))
+            .await;
+    }
+    let consumer = Running::start(
+        &db,
+        db.config(),
+        Awards {
+            consumer: "awards".to_owned(),
+        },
+    )
+    .await;
+    db.settled().await;
+    consumer.stop().await;
+    assert_eq!(
+        (
+            db.count("SELECT count(*) FROM ledger").await,
+            db.letters().await.len()
+        ),
+        (50, 51)
+    );
+    pump.task.abort();
+}
+
+/// The pump dies after the incident was accepted and before that was written down: alerted again, never not.
+#[tokio::test]
+async fn b4_a_crash_between_row_and_alert_loses_nothing() {
+    let db = Db::fresh().await;
+    let endpoint = endpoint(|_| created()).await;
+    write_letters(&db, 5).await;
+    // A pump that claimed and vanished.
+    let store = db.store();
+    let lease = Duration::from_millis(400);
+    let claim = store
+        .claim_alert(acceptance::db::random_id(), Duration::ZERO, lease)
+        .await
+        .unwrap()
+        .unwrap();
+    assert_eq!(claim.letters, 5);
+    let other = store
+        .claim_alert(acceptance::db::random_id(), Duration::ZERO, lease)
+        .await
+        .unwrap();
+    assert_eq!(other, None, "nobody else sends meanwhile");
+    let pump = Pump::start(&db, &endpoint, quick());
+    all_covered(&db, 5).await;
+    pump.stop().await;
+    assert_eq!(accepted_bodies(&endpoint).await.len(), 1);
+    // The first one comes back to life: its letters are the other incident's by now.
+    assert_eq!(store.alert_delivered(&claim, None).await.unwrap(), 0);
+}
+
+/// Nobody pumped for a while, as after an outage of the whole alerting host.
+#[tokio::test]
+async fn b4_letters_that_were_written_while_nobody_pumped_are_alerted_later() {
+    let db = Db::fresh().await;
+    write_letters(&db, 7).await;
+    assert_eq!(
+        db.count("SELECT count(*) FROM core.dead_letter_alerts WHERE covered_at IS NULL")
+            .await,
+        7
+    );
+    let endpoint = endpoint(|_| created()).await;
+    let pumps: Vec<Pump> = (0..3)
+        .map(|_| Pump::start(&db, &endpoint, quick()))
+        .collect();
+    all_covered(&db, 7).await;
+    for pump in pumps {
+        pump.stop().await;
+    }
+    assert_eq!(
+        accepted_bodies(&endpoint).await.len(),
+        1,
+        "three pumps, one incident"
+    );
+}
+
+#[tokio::test]
+async fn b4_a_better_stack_configuration_that_cannot_work_is_refused() {
+    let good = || BetterStackConfig::new(TOKEN, "ops@example.com");
+    assert!(BetterStack::new(good()).is_ok());
+    let mut bad_url = good();
+    bad_url.base_url = "ftp://example.com".to_owned();
+    assert_eq!(
+        BetterStack::new(bad_url).unwrap_err().to_string(),
+        "base_url: \"ftp://example.com\" is not an http or https URL"
+    );
+    assert_eq!(
+        BetterStack::new(BetterStackConfig::new("", "ops@example.com"))
+            .unwrap_err()
+            .to_string(),
+        "token: empty, or not visible ASCII"
+    );
+    assert_eq!(
+        BetterStack::new(BetterStackConfig::new(TOKEN, "ops"))
+            .unwrap_err()
+            .to_string(),
+        "requester_email: \"ops\" is not an e-mail address"
+    );
+    assert!(!format!("{:?}", Arc::new(good())).contains(TOKEN));
+}
