@@ -34,7 +34,7 @@ async fn killed_at(point: &str, award: Award) -> (Db, JobId) {
     let id = db.publish_award(&award).await;
     let mut doomed = args(&db);
     doomed.kill_at = Some(point.parse::<Point>().unwrap());
-    let mut worker = doomed.spawn(WORKER).unwrap();
+    let mut worker = doomed.spawn(WORKER, &[]).unwrap();
     let status = in_time("the worker dies where it is told to", worker.wait())
         .await
         .unwrap();
@@ -65,7 +65,7 @@ async fn killed_at(point: &str, award: Award) -> (Db, JobId) {
         "after a kill at {point}: fence present <=> effect present"
     );
 
-    let mut successor = args(&db).spawn(WORKER).unwrap();
+    let mut successor = args(&db).spawn(WORKER, &[]).unwrap();
     db.settled().await;
     assert!(successor.stop().await.unwrap().success());
     (db, id)
@@ -142,7 +142,9 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
             .unwrap();
     }
 
-    let mut workers: Vec<_> = (0..4).map(|_| args(&db).spawn(WORKER).unwrap()).collect();
+    let mut workers: Vec<_> = (0..4)
+        .map(|_| args(&db).spawn(WORKER, &[]).unwrap())
+        .collect();
     let mut kills = 0;
     eventually("all copies are answered for", async || {
         let left = db.queued().await;
@@ -159,7 +161,7 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
             let victim = (dice.next_u64() % 4) as usize;
             workers[victim].kill().await.unwrap();
             kills += 1;
-            workers[victim] = args(&db).spawn(WORKER).unwrap();
+            workers[victim] = args(&db).spawn(WORKER, &[]).unwrap();
             SystemClock::new()
                 .sleep(std::time::Duration::from_millis(dice.next_u64() % 150))
                 .await;

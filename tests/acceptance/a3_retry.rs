@@ -309,7 +309,7 @@ async fn a3_a_worker_that_dies_each_time() {
     let mut args = WorkerArgs::new(db.url());
     args.lease_s = 60;
     for run in 1..=6 {
-        let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker")).unwrap();
+        let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker"), &[]).unwrap();
         in_time(&format!("the worker dies in run {run}"), worker.wait())
             .await
             .unwrap();
@@ -318,7 +318,7 @@ async fn a3_a_worker_that_dies_each_time() {
         // Instead of waiting for the lease to run out.
         db.skip_delays().await;
     }
-    let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker")).unwrap();
+    let mut worker = args.spawn(env!("CARGO_BIN_EXE_worker"), &[]).unwrap();
     db.settled().await;
     assert!(
         worker.stop().await.unwrap().success(),

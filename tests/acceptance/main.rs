@@ -14,3 +14,4 @@ mod a8_no_success_rows;
 mod b4_alerts;
 mod b4_records;
 mod b7_start_up;
+mod demo;

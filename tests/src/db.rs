@@ -3,6 +3,7 @@
 use std::str::FromStr;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use embedded_pg::Postgres;
 use harness::{
     ConsumerConfig, ConsumerName, DeadLetter, Envelope, JobId, PgStore, PgStoreConfig, PgmqQueue,
@@ -52,53 +53,53 @@ pub fn job_id() -> JobId {
 impl Db {
     /// On the server that all tests share, if there is one.
     pub async fn fresh() -> Self {
-        Self::on(
-            Postgres::obtain()
-                .await
-                .unwrap_or_else(|error| panic!("{error}")),
-        )
-        .await
+        Self::try_fresh()
+            .await
+            .unwrap_or_else(|error| panic!("{error:#}"))
+    }
+
+    /// The same, with an error instead of a panic.
+    ///
+    /// # Errors
+    /// When there is no PostgreSQL, or it cannot be used.
+    pub async fn try_fresh() -> anyhow::Result<Self> {
+        Self::on(Postgres::obtain().await?).await
     }
 
     /// On a server of its own, which the test may crash or reconfigure.
     pub async fn own_server() -> Self {
-        Self::on(
-            Postgres::own()
-                .await
-                .unwrap_or_else(|error| panic!("{error}")),
-        )
-        .await
+        let server = Postgres::own()
+            .await
+            .unwrap_or_else(|error| panic!("{error}"));
+        Self::on(server)
+            .await
+            .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    async fn on(server: Postgres) -> Self {
+    async fn on(server: Postgres) -> anyhow::Result<Self> {
         let name = format!("harness_test_{}", random_id().simple());
-        let mut admin = connect(server.url()).await;
-        let template = template(&mut admin, server.url()).await;
-        // A template cannot be copied while somebody else copies it into its own transaction: try again.
-        crate::clock::eventually("copying the template database", async || {
-            admin
-                .execute(AssertSqlSafe(format!(
-                    "CREATE DATABASE {name} TEMPLATE {template}"
-                )))
-                .await
-                .map(|_| ())
-        })
-        .await;
-        let options = PgConnectOptions::from_str(server.url())
-            .expect("a valid URL")
-            .database(&name);
+        let mut admin = PgConnection::connect(server.url())
+            .await
+            .with_context(|| format!("cannot connect to {}", without_password(server.url())))?;
+        let template = template(&mut admin, server.url()).await?;
+        admin
+            .execute(AssertSqlSafe(format!(
+                "CREATE DATABASE {name} TEMPLATE {template}"
+            )))
+            .await
+            .context("cannot create a database")?;
+        let options = PgConnectOptions::from_str(server.url())?.database(&name);
         let url = url_of(server.url(), &name);
         let pool = PgPoolOptions::new()
             .max_connections(5)
             .connect_with(options)
-            .await
-            .expect("just created");
-        Self {
+            .await?;
+        Ok(Self {
             server,
             name,
             url,
             pool,
-        }
+        })
     }
 
     /// The server, for tests that have their own.
@@ -238,10 +239,16 @@ impl Drop for Db {
     }
 }
 
-async fn connect(url: &str) -> PgConnection {
-    PgConnection::connect(url)
-        .await
-        .unwrap_or_else(|error| panic!("{url}: {error}"))
+/// For messages.
+fn without_password(url: &str) -> String {
+    let Some((before, after)) = url.split_once('@') else {
+        return url.to_owned();
+    };
+    let user_start = before.find("://").map_or(0, |at| at + 3);
+    let user_end = before[user_start..]
+        .find(':')
+        .map_or(before.len(), |at| user_start + at);
+    format!("{}@{after}", &before[..user_end])
 }
 
 fn url_of(server: &str, database: &str) -> String {
@@ -280,7 +287,7 @@ pub async fn prepare(url: &str) -> anyhow::Result<()> {
 
 /// The name of a prepared database that new ones are copied from; made once per server. Its name carries a hash of the
 /// schema, so that a server that lives longer than a build is never served an old one.
-async fn template(admin: &mut PgConnection, server: &str) -> String {
+async fn template(admin: &mut PgConnection, server: &str) -> anyhow::Result<String> {
     let schema = concat!(
         include_str!("../../harness/migrations/0001_processed_jobs.sql"),
         include_str!("../../harness/migrations/0002_dead_letters.sql"),
@@ -289,28 +296,25 @@ async fn template(admin: &mut PgConnection, server: &str) -> String {
     );
     let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{schema}{LEDGER}").as_bytes()).simple();
     let name = format!("harness_template_{hash}");
-    let lock = "SELECT pg_advisory_lock(hashtextextended('job-harness: test template', 0))";
-    admin.execute(lock).await.expect("locks");
+    admin
+        .execute("SELECT pg_advisory_lock(hashtextextended('job-harness: test template', 0))")
+        .await?;
     let there: bool =
         sqlx::query_scalar("SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)")
             .bind(&name)
             .fetch_one(&mut *admin)
-            .await
-            .expect("reads");
+            .await?;
     if !there {
         let making = format!("making_{name}");
         for statement in [
             format!("DROP DATABASE IF EXISTS {making} WITH (FORCE)"),
             format!("CREATE DATABASE {making} TEMPLATE template0 ENCODING 'UTF8'"),
         ] {
-            admin
-                .execute(AssertSqlSafe(statement))
-                .await
-                .expect("creates");
+            admin.execute(AssertSqlSafe(statement)).await?;
         }
         prepare(&url_of(server, &making))
             .await
-            .unwrap_or_else(|error| panic!("preparing the template: {error:#}"));
+            .context("cannot prepare the template database")?;
         // Renamed when complete, so that nobody copies a half of it; pools of `prepare` may take a moment to close.
         let close = format!(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{making}'"
@@ -324,7 +328,6 @@ async fn template(admin: &mut PgConnection, server: &str) -> String {
     }
     admin
         .execute("SELECT pg_advisory_unlock(hashtextextended('job-harness: test template', 0))")
-        .await
-        .expect("unlocks");
-    name
+        .await?;
+    Ok(name)
 }

@@ -7,6 +7,7 @@
 pub mod award;
 pub mod clock;
 pub mod db;
+pub mod demo;
 pub mod faults;
 pub mod rig;
 pub mod watch;

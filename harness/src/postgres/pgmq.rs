@@ -93,9 +93,25 @@ impl PgmqQueue {
         queue: &QueueName,
         envelope: &Envelope,
     ) -> Result<(), QueueError> {
+        self.publish_wire(executor, queue, envelope.wire_headers(), &envelope.body)
+            .await
+    }
+
+    /// Puts any headers and body on the queue, unchecked: what a producer in another language would send. A message
+    /// that no consumer can read ends as a dead letter.
+    ///
+    /// # Errors
+    /// When the database is away or refuses, also because a header contains U+0000, which JSONB cannot hold.
+    pub async fn publish_wire<'c, E: Executor<'c, Database = Postgres>>(
+        &self,
+        executor: E,
+        queue: &QueueName,
+        headers: BTreeMap<String, String>,
+        body: &[u8],
+    ) -> Result<(), QueueError> {
         let wire = Wire {
-            headers: envelope.wire_headers(),
-            body: BASE64.encode(&envelope.body),
+            headers,
+            body: BASE64.encode(body),
         };
         self.queues
             .send_with_cxn(queue.as_str(), &wire, executor)

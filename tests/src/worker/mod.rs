@@ -1,5 +1,8 @@
 //! Worker processes: a consumer of its own in a process of its own, to be killed.
 
+pub mod process;
+
+use std::ffi::OsStr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -36,6 +39,9 @@ pub struct WorkerArgs {
     /// The grace period of a shutdown, in milliseconds.
     #[arg(long, default_value_t = 5_000)]
     pub grace_ms: u64,
+    /// Writes the name of every step to standard output, a line each.
+    #[arg(long)]
+    pub report: bool,
     /// Dies (SIGKILL) at this point, such as before:commit.
     #[arg(long)]
     pub kill_at: Option<Point>,
@@ -55,19 +61,21 @@ impl WorkerArgs {
             run_deadline_ms: 10_000,
             retry_base_ms: 30_000,
             grace_ms: 5_000,
+            report: false,
             kill_at: None,
             kill_nth: 1,
         }
     }
 
-    /// Starts `program` with these arguments. It ends when it gets SIGTERM, or when its standard input is closed: so it
+    /// Starts `program` with these arguments, behind those in `first`. It ends when it gets SIGTERM, or when its standard input is closed: so it
     /// never outlives this process.
     ///
     /// # Errors
     /// When the program cannot be started.
-    pub fn spawn(&self, program: &str) -> std::io::Result<Worker> {
+    pub fn spawn(&self, program: impl AsRef<OsStr>, first: &[&str]) -> std::io::Result<Worker> {
         let mut command = Command::new(program);
         command
+            .args(first)
             .args(["--url", &self.url, "--consumer", &self.consumer])
             .args(["--concurrency", &self.concurrency.to_string()])
             .args(["--lease-s", &self.lease_s.to_string()])
@@ -77,6 +85,9 @@ impl WorkerArgs {
             .args(["--kill-nth", &self.kill_nth.to_string()])
             .stdin(Stdio::piped())
             .kill_on_drop(true);
+        if self.report {
+            command.arg("--report").stdout(Stdio::piped());
+        }
         if let Some(point) = self.kill_at {
             command.args(["--kill-at", &point.to_string()]);
         }
@@ -100,6 +111,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// The steps that it reports, if it was told to; once.
+    pub fn take_report(&mut self) -> Option<tokio::process::ChildStdout> {
+        self.child.stdout.take()
+    }
+
     /// SIGKILL, and waits until it is gone.
     ///
     /// # Errors

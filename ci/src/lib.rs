@@ -1,0 +1,4 @@
+//! What the gate is made of.
+
+pub mod evidence;
+pub mod table;
