@@ -8,6 +8,7 @@ use crate::failure::ErrorClass;
 use crate::ids::{CorrelationId, JobId};
 use crate::names::{ConsumerName, QueueName};
 use crate::ports::store::FenceVerdict;
+use crate::retry::RetryPolicy;
 
 /// Whose step it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,6 +61,8 @@ pub enum DeferReason {
     StoreAway,
     /// We are shutting down.
     Shutdown,
+    /// The message is a replay for another consumer of the same queue.
+    NotAddressed,
 }
 
 impl DeferReason {
@@ -70,6 +73,7 @@ impl DeferReason {
             Self::Contention => "contention",
             Self::StoreAway => "store_away",
             Self::Shutdown => "shutdown",
+            Self::NotAddressed => "not_addressed",
         }
     }
 }
@@ -77,6 +81,11 @@ impl DeferReason {
 /// What was done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
+    /// A consumer starts.
+    Started {
+        /// With this policy; what differs from the standard one says why.
+        retry: RetryPolicy,
+    },
     /// A delivery arrived; runs before it.
     Received {
         /// Runs started before this delivery.
@@ -89,7 +98,7 @@ pub enum Step {
         /// What is wrong.
         error: String,
     },
-    /// The message names another consumer of a fan-out queue.
+    /// The message is a replay for another consumer.
     NotAddressed,
     /// The fence answered.
     Fence {

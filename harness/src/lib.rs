@@ -98,3 +98,8 @@ pub use review::{
 };
 pub use sweep::{SweepReport, SweepTarget, Sweeper, SweeperConfig};
 pub use telemetry::{Telemetry, describe_metrics};
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

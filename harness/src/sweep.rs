@@ -4,6 +4,7 @@
 //! than the retry window, whatever its `expires_at` says. All times are the database's. Several sweepers may run at once:
 //! batches skip what another one has locked. A batch that fails is tried again in the next round; nothing is remembered.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -23,7 +24,7 @@ pub struct SweepTarget {
     /// Whose fences.
     pub consumer: ConsumerName,
     /// Whose messages hold them back.
-    pub queue: QueueName,
+    pub queues: BTreeSet<QueueName>,
     /// Fences younger than this stay.
     pub retry_window: Duration,
 }
@@ -33,7 +34,7 @@ impl SweepTarget {
     pub fn of(config: &ConsumerConfig) -> Self {
         Self {
             consumer: config.consumer.clone(),
-            queue: config.queue.clone(),
+            queues: BTreeSet::from([config.queue.clone()]),
             retry_window: FencePolicy::retry_window(&config.retry, config.run_deadline),
         }
     }
@@ -94,8 +95,10 @@ pub struct Sweeper<S, Q> {
 }
 
 impl<S: SweepStore, Q: QueuePort> Sweeper<S, Q> {
-    /// Sweeps what `config` names.
-    pub fn new(config: SweeperConfig, store: S, queue: Q, env: Env) -> Self {
+    /// Sweeps what `config` names. A consumer that is named several times, because it consumes several queues, is held
+    /// back by all of them.
+    pub fn new(mut config: SweeperConfig, store: S, queue: Q, env: Env) -> Self {
+        config.targets = merged(config.targets);
         Self {
             config,
             store,
@@ -157,7 +160,14 @@ impl<S: SweepStore, Q: QueuePort> Sweeper<S, Q> {
         let limit = self.config.port_timeout;
         // The clock first: what is enqueued after this is younger than any fence that the batch may take.
         let asked_at: DateTime<Utc> = within(&*self.env.clock, limit, self.store.now()).await??;
-        let oldest = within(&*self.env.clock, limit, self.queue.oldest(&target.queue)).await??;
+        let mut oldest = None;
+        for queue in &target.queues {
+            let here = within(&*self.env.clock, limit, self.queue.oldest(queue)).await??;
+            oldest = match (oldest, here) {
+                (Some(one), Some(other)) => Some(DateTime::min(one, other)),
+                (one, other) => one.or(other),
+            };
+        }
         Ok(SweepBatch {
             consumer: target.consumer.clone(),
             asked_at,
@@ -170,9 +180,26 @@ impl<S: SweepStore, Q: QueuePort> Sweeper<S, Q> {
     fn emit(&self, target: &SweepTarget, step: Step) {
         self.env.emit(Event {
             consumer: Some(target.consumer.clone()),
-            queue: Some(target.queue.clone()),
+            queue: None,
             job: None,
             step,
         });
     }
+}
+
+/// One target per consumer: all its queues, the longest window.
+fn merged(targets: Vec<SweepTarget>) -> Vec<SweepTarget> {
+    let mut by_consumer: BTreeMap<ConsumerName, SweepTarget> = BTreeMap::new();
+    for target in targets {
+        match by_consumer.get_mut(&target.consumer) {
+            Some(known) => {
+                known.queues.extend(target.queues);
+                known.retry_window = known.retry_window.max(target.retry_window);
+            }
+            None => {
+                by_consumer.insert(target.consumer.clone(), target);
+            }
+        }
+    }
+    by_consumer.into_values().collect()
 }

@@ -1,5 +1,5 @@
 //! Metrics and traces, made from the stream of events. Labels are bounded: consumer and queue names, reasons and classes
-//! of code, never ids or error texts. A success is a metric, not a row (B9); a duplicate is a counter and a debug line (B2).
+//! of code, never ids or error texts. Log lines about a delivery carry its ids through the span that the gate opens. A success is a metric, not a row (B9); a duplicate is a counter and a debug line (B2).
 
 use metrics::{Unit, counter, describe_counter, describe_histogram, gauge, histogram};
 use tracing::{debug, error, info, warn};
@@ -30,6 +30,7 @@ const ALERTED: &str = "job_harness_alerts_delivered_total";
 const ALERTS_FAILED: &str = "job_harness_alerts_failed_total";
 const STORE_FAILURES: &str = "job_harness_store_failures_total";
 const QUEUE_FAILURES: &str = "job_harness_queue_failures_total";
+const RETRY_POLICY: &str = "job_harness_retry_policy_runs";
 const PAUSED: &str = "job_harness_paused";
 const RUN_DURATION: &str = "job_harness_run_duration_seconds";
 const FENCE_WAIT: &str = "job_harness_fence_wait_seconds";
@@ -74,6 +75,11 @@ pub fn describe_metrics() {
         Unit::Count,
         "1 while no new work is taken because the store is away"
     );
+    metrics::describe_gauge!(
+        RETRY_POLICY,
+        Unit::Count,
+        "Runs that a job gets, with the rationale if the policy is not the standard one"
+    );
     describe_histogram!(RUN_DURATION, Unit::Seconds, "How long handlers ran");
     describe_histogram!(
         FENCE_WAIT,
@@ -93,24 +99,22 @@ impl Observer for Telemetry {
             .as_ref()
             .map_or_else(String::new, ToString::to_string);
         let labels = [("consumer", consumer), ("queue", queue)];
-        let job = event.job.as_ref();
-        let job_id = job.map(|job| tracing::field::display(job.id));
-        let correlation_id = job.map(|job| tracing::field::display(&job.correlation_id));
-
-        // One span per step keeps the ids on every line, whatever the format.
-        let span = tracing::debug_span!(
-            "job",
-            consumer = %labels[0].1,
-            queue = %labels[1].1,
-            job_id,
-            correlation_id,
-            generation = job.map(|job| job.generation),
-        );
-        let _entered = span.enter();
         let with =
             |key: &'static str, value: String| [labels[0].clone(), labels[1].clone(), (key, value)];
 
         match &event.step {
+            Step::Started { retry } => {
+                let labels = [
+                    labels[0].clone(),
+                    labels[1].clone(),
+                    (
+                        "rationale",
+                        retry.rationale().unwrap_or("standard policy").to_owned(),
+                    ),
+                ];
+                gauge!(RETRY_POLICY, &labels).set(f64::from(retry.max_runs()));
+                info!(?retry, "started");
+            }
             Step::Received { runs_before } => {
                 counter!(DELIVERIES, &labels).increment(1);
                 debug!(runs_before, "received");

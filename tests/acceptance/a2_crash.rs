@@ -183,3 +183,32 @@ async fn a1_a2_twins_in_several_processes_under_random_kills() {
     );
     assert!(db.letters().await.is_empty());
 }
+
+/// Copies of one job, for several worker processes that compete for them.
+async fn twins_in_several_processes(copies: usize, processes: usize) {
+    let db = Db::fresh().await;
+    let id = acceptance::db::job_id();
+    let twin = harness::Envelope::new(id, Award::new("ada", 10).then(Misbehave::Sleep(50)).body());
+    for _ in 0..copies {
+        db.publish(&twin).await;
+    }
+    let mut workers: Vec<_> = (0..processes)
+        .map(|_| args(&db).spawn(WORKER, &[]).unwrap())
+        .collect();
+    db.settled().await;
+    for worker in &mut workers {
+        assert!(worker.stop().await.unwrap().success());
+    }
+    assert_eq!(effect_and_fence(&db, id).await, (1, 1));
+    assert!(db.letters().await.is_empty());
+}
+
+#[tokio::test]
+async fn a1_two_twins_in_two_processes() {
+    twins_in_several_processes(2, 2).await;
+}
+
+#[tokio::test]
+async fn a1_fifty_twins_in_four_processes() {
+    twins_in_several_processes(50, 4).await;
+}

@@ -425,10 +425,12 @@ async fn a5_a_discard_after_an_unrecorded_replay_was_applied_says_so() {
     );
 }
 
+/// On a queue that consumers compete for, the wrong one gives it back; where each has a copy, it acknowledges its own.
 #[tokio::test]
 async fn a5_a_replay_reaches_only_the_consumer_that_failed() {
     let db = Db::fresh().await;
     let letter = dead_letter(&db).await;
+    let job = letter.letter.job_id;
     review(&db)
         .await
         .replay(letter.letter.id, &operator())
@@ -444,13 +446,20 @@ async fn a5_a_replay_reaches_only_the_consumer_that_failed() {
         },
     )
     .await;
-    db.settled().await;
-    assert_eq!(
-        other.seen.count(|step| matches!(step, Step::NotAddressed)),
-        1
-    );
+    let given_back = |step: &Step| {
+        matches!(
+            step,
+            Step::Deferred {
+                reason: harness::DeferReason::NotAddressed,
+                ..
+            }
+        )
+    };
+    other.seen.wait_for("gives it back", 1, given_back).await;
     other.stop().await;
-    assert_eq!(db.effects(letter.letter.job_id).await, 0);
+    assert_eq!((db.effects(job).await, db.queued().await), (0, 1));
+    run(&db).await;
+    assert_eq!((db.effects(job).await, db.fences(job).await), (1, 1));
 }
 
 #[tokio::test]

@@ -186,6 +186,29 @@ async fn a6_another_consumers_fences_and_queue_do_not_matter() {
     assert_eq!(left(&db).await, 10);
 }
 
+/// A consumer of two queues is held back by both.
+#[tokio::test]
+async fn a6_a_backlog_on_any_of_a_consumers_queues_holds_the_sweep_back() {
+    let db = Db::fresh().await;
+    let queue = db.queue().await;
+    let late = harness::QueueName::new("late").unwrap();
+    queue.create(&late).await.unwrap();
+    fences(&db, 10, "8 days", "-1 day").await;
+    harness::QueuePort::publish(&queue, &late, &Envelope::new(job_id(), "{}"))
+        .await
+        .unwrap();
+    db.execute("UPDATE pgmq.q_late SET enqueued_at = clock_timestamp() - interval '2 days'")
+        .await;
+    let points = SweepTarget::of(&db.config());
+    let mut both = SweepTarget::of(&db.config());
+    both.queues = [late.clone()].into();
+    let config = SweeperConfig::new(vec![points, both]);
+    let sweeper = Sweeper::new(config, db.store(), queue, watched().0);
+    assert_eq!(sweeper.round().await.rows, 0);
+    db.execute("DELETE FROM pgmq.q_late").await;
+    assert_eq!(sweeper.round().await.rows, 10);
+}
+
 #[tokio::test]
 async fn a6_two_sweepers_at_once_share_the_work() {
     let db = Db::fresh().await;

@@ -289,3 +289,52 @@ async fn b4_a_lost_answer_to_a_dead_letter_does_not_make_two() {
     consumer.stop().await;
     assert_eq!(db.letters().await.len(), 1);
 }
+
+/// What a handler logs carries the job's ids, so that a correlation id finds it.
+#[tokio::test]
+async fn b4_log_lines_of_a_run_carry_the_correlation_id() {
+    use std::sync::Mutex;
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let lines = Lines::default();
+    let writer = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    let _default = tracing::subscriber::set_default(subscriber);
+    let db = Db::fresh().await;
+    let mut envelope = Envelope::new(job_id(), "{}");
+    envelope.correlation_id = CorrelationId::new("order-4711").unwrap();
+    db.publish(&envelope).await;
+    let handler = handler_fn(|_, _| {
+        Box::pin(async {
+            tracing::info!("the handler says something");
+            Err(Failure::permanent("no"))
+        })
+    });
+    let consumer = Running::start(&db, db.config(), handler).await;
+    db.settled().await;
+    consumer.stop().await;
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    for said in ["the handler says something", "run failed", "dead letter"] {
+        let line = text
+            .lines()
+            .find(|line| line.contains(said))
+            .unwrap_or_else(|| panic!("{said:?} not in {text}"));
+        assert!(line.contains("correlation_id=order-4711"), "{line}");
+        assert!(
+            line.contains(&format!("job_id={}", envelope.job_id)),
+            "{line}"
+        );
+    }
+}

@@ -125,3 +125,38 @@ async fn b1_a_fence_is_committed_by_the_harness_only() {
     let queue = queue_at(db.url()).await;
     queue.create(&acceptance::db::queue_name()).await.unwrap();
 }
+
+/// An override is visible where people look: in the metrics, with its rationale.
+#[tokio::test]
+async fn b3_an_overridden_policy_is_visible_with_its_rationale() {
+    use harness::{Observer as _, RetryPolicy, Shutdown, Step, Telemetry};
+    let db = Db::fresh().await;
+    let mut config = db.config();
+    let second = Duration::from_secs(1);
+    config.retry =
+        RetryPolicy::overriding(second, second, 2, "the provider bans us after 3 calls").unwrap();
+    let (env, seen) = watched();
+    let handler = Awards {
+        consumer: "awards".to_owned(),
+    };
+    let consumer = Consumer::new(config, db.store(), db.queue().await, handler, env).unwrap();
+    let shutdown = Shutdown::new();
+    shutdown.begin();
+    consumer.run(shutdown).await;
+    let started = seen
+        .events()
+        .into_iter()
+        .find(|event| matches!(event.step, Step::Started { .. }))
+        .unwrap();
+    let recorder = metrics_util::debugging::DebuggingRecorder::new();
+    let snapshotter = recorder.snapshotter();
+    metrics::with_local_recorder(&recorder, || Telemetry.event(&started));
+    let shown = format!("{:?}", snapshotter.snapshot().into_vec());
+    for part in [
+        "job_harness_retry_policy_runs",
+        "the provider bans us after 3 calls",
+        "Gauge(3.0)",
+    ] {
+        assert!(shown.contains(part), "{part:?} is not in {shown}");
+    }
+}

@@ -121,7 +121,9 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
 
     pub(super) async fn defer(&self, receipt: &Receipt, job: Option<&JobRef>, reason: DeferReason) {
         let wait = match reason {
-            DeferReason::Busy => self.env.jittered(self.config.busy_delay),
+            DeferReason::Busy | DeferReason::NotAddressed => {
+                self.env.jittered(self.config.busy_delay)
+            }
             DeferReason::Contention | DeferReason::StoreAway => {
                 self.env.jittered(self.config.defer_delay)
             }

@@ -12,12 +12,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering;
 
 use futures_util::FutureExt;
+use tracing::Instrument as _;
 
 use super::Shared;
 use super::answer::Held;
 use crate::disposition::Ending;
 use crate::envelope::Envelope;
-use crate::event::{RunResult, Step};
+use crate::event::{DeferReason, RunResult, Step};
 use crate::failure::{ErrorClass, Failure, FailureKind};
 use crate::handler::{Handler, Job};
 use crate::ports::queue::{Delivery, QueuePort};
@@ -51,26 +52,44 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             redeliveries,
             ..
         } = delivery;
-        let envelope = match Envelope::decode(&queue, message) {
-            Ok(envelope) => envelope,
+        let (held, malformed) = match Envelope::decode(&queue, message) {
+            Ok(envelope) => (Held::new(receipt, envelope, redeliveries), None),
             Err(malformed) => {
-                let ended = Ended::new(
-                    Ending::Poison,
-                    "poison:headers",
-                    malformed.error.to_string(),
-                );
-                let held = Held::malformed(receipt, *malformed, redeliveries);
-                return self.poison(&held, ended).await;
+                let error = malformed.error.to_string();
+                let ended = Ended::new(Ending::Poison, "poison:headers", error);
+                (
+                    Held::malformed(receipt, *malformed, redeliveries),
+                    Some(ended),
+                )
             }
         };
-        let held = Held::new(receipt, envelope, redeliveries);
-        self.emit(
-            Some(&held.job),
-            Step::Received {
-                runs_before: held.runs_before,
-            },
+        // Everything that is logged about this delivery carries its ids, also what the handler logs.
+        let span = tracing::info_span!(
+            "job",
+            consumer = %self.config.consumer,
+            queue = %self.config.queue,
+            job_id = %held.job.id,
+            correlation_id = %held.job.correlation_id,
+            generation = held.job.generation,
+            run = held.run(),
         );
+        let pass = async {
+            self.emit(
+                Some(&held.job),
+                Step::Received {
+                    runs_before: held.runs_before,
+                },
+            );
+            match malformed {
+                Some(ended) => self.poison(&held, ended).await,
+                None => self.pass(&held).await,
+            }
+        };
+        pass.instrument(span).await;
+    }
 
+    /// A delivery whose headers can be read.
+    async fn pass(&self, held: &Held) {
         if held
             .envelope
             .consumer
@@ -78,7 +97,13 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             .is_some_and(|consumer| *consumer != self.config.consumer)
         {
             self.emit(Some(&held.job), Step::NotAddressed);
-            return self.ack(&held).await;
+            if self.queue.fan_out() {
+                return self.ack(held).await;
+            }
+            // Ours is the only copy: taking it away would be a failure that vanishes.
+            return self
+                .defer(&held.receipt, Some(&held.job), DeferReason::NotAddressed)
+                .await;
         }
         let payload = match serde_json::from_slice::<H::Payload>(&held.envelope.body) {
             Ok(payload) => payload,
@@ -88,18 +113,18 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                     _ => "poison:json",
                 };
                 return self
-                    .poison(&held, Ended::new(Ending::Poison, class, error.to_string()))
+                    .poison(held, Ended::new(Ending::Poison, class, error.to_string()))
                     .await;
             }
         };
         let Some(_flight) = self.running.enter(held.job.id) else {
             self.emit(Some(&held.job), Step::Busy);
             let ended = Ended::new(Ending::Busy, "busy", "a twin is running in this process");
-            return self.conclude(&held, ended).await;
+            return self.conclude(held, ended).await;
         };
-        match self.attempt(&held, payload).await {
-            Ok(()) => self.ack(&held).await,
-            Err(ended) => self.conclude(&held, ended).await,
+        match self.attempt(held, payload).await {
+            Ok(()) => self.ack(held).await,
+            Err(ended) => self.conclude(held, ended).await,
         }
     }
 

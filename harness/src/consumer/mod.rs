@@ -128,6 +128,8 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Consumer<S, Q, H> {
     /// Consumes until `shutdown` begins, then drains. Survives a store or a broker that is away, for as long as it takes.
     pub async fn run(self, shutdown: Shutdown) -> DrainReport {
         let shared = self.shared;
+        let retry = shared.config.retry.clone();
+        shared.emit(None, Step::Started { retry });
         let mut tasks = JoinSet::new();
         shared.consume(&shutdown, &mut tasks).await;
         shared.drain(&mut tasks).await
@@ -139,7 +141,9 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         let places = self.config.concurrency + self.config.prefetch;
         let mut queue_backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
         while !shutdown.has_begun() {
-            while tasks.try_join_next().is_some() {}
+            while let Some(ended) = tasks.try_join_next() {
+                report_panic(ended);
+            }
             if self.store_away.load(Ordering::Acquire) {
                 self.wait_for_store(shutdown).await;
                 continue;
@@ -149,7 +153,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 tokio::select! {
                     biased;
                     () = shutdown.begun() => {}
-                    _ = tasks.join_next() => {}
+                    Some(ended) = tasks.join_next() => report_panic(ended),
                 }
                 continue;
             }
@@ -283,5 +287,15 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
 }
 
 async fn reap(tasks: &mut JoinSet<()>) {
-    while tasks.join_next().await.is_some() {}
+    while let Some(ended) = tasks.join_next().await {
+        report_panic(ended);
+    }
+}
+
+/// Handlers' panics are caught in the gate, so this is a bug in the harness or in an observer. The delivery's lease runs
+/// out, and it is delivered again.
+fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended {
+        tracing::error!(%error, "a delivery's task panicked");
+    }
 }

@@ -74,6 +74,14 @@ pub enum QueueError {
 ///
 /// Calls may be dropped before they finish; a call that was dropped may or may not have had its effect.
 pub trait QueuePort: Clone + Send + Sync + 'static {
+    /// Whether every consumer of a queue gets a copy of its own of every message. Default: they compete for messages.
+    ///
+    /// It decides what becomes of a replay that is for another consumer: where each has its own copy, ours is
+    /// acknowledged; where consumers compete, it is given back for the right one.
+    fn fan_out(&self) -> bool {
+        false
+    }
+
     /// Takes up to `max` messages for `lease`, without waiting for more to come. None available is an empty list.
     fn receive(
         &self,
