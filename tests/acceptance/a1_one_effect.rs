@@ -5,23 +5,15 @@ use std::time::Duration;
 use acceptance::award::{Award, Awards, Misbehave};
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
-use acceptance::rig::{Running, handler_fn};
+use acceptance::rig::{Running, awards, handler_fn, run_all};
 use harness::{Envelope, FenceVerdict, Step};
 use tokio::sync::Semaphore;
-
-fn awards() -> Awards {
-    Awards {
-        consumer: "awards".to_owned(),
-    }
-}
 
 #[tokio::test]
 async fn a1_one_job_has_one_effect_and_one_fence() {
     let db = Db::fresh().await;
     let id = db.publish_award(&Award::new("ada", 10)).await;
-    let consumer = Running::start(&db, db.config(), awards()).await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     assert_eq!((db.effects(id).await, db.fences(id).await), (1, 1));
 }
 

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use acceptance::award::{Award, Awards};
+use acceptance::award::Award;
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
-use acceptance::faults::{Call, Fault, Faulty, ForStore, Point, When};
-use acceptance::rig::{Running, handler_fn};
-use harness::{Ending, Envelope, FenceVerdict, JobId, PgStore, Reason, RunResult, Step};
+use acceptance::faults::{Call, Fault, Point, When};
+use acceptance::rig::{Running, awards, gated, handler_fn};
+use harness::{Ending, Envelope, FenceVerdict, JobId, Reason, RunResult, Step};
 use tokio::sync::Semaphore;
 
 fn is_duplicate(step: &Step) -> bool {
@@ -21,12 +21,6 @@ fn is_duplicate(step: &Step) -> bool {
     )
 }
 
-fn awards() -> Awards {
-    Awards {
-        consumer: "awards".to_owned(),
-    }
-}
-
 /// Starts a consumer for which `fault` happens at `point`, once.
 async fn start_with(db: &Db, point: Point, fault: Fault) -> Running {
     let seen = AtomicU32::new(0);
@@ -37,12 +31,7 @@ async fn start_with(db: &Db, point: Point, fault: Fault) -> Running {
             Fault::None
         }
     });
-    Running::start_on(
-        db.config(),
-        Faulty::new(db.store(), Arc::clone(&plan)),
-        Faulty::new(db.queue().await, Arc::clone(&plan)),
-        Faulty::new(ForStore::<PgStore, _>::new(awards()), plan),
-    )
+    Running::start_faulty(db, plan, awards()).await
 }
 
 /// Publishes an award of which `runs_before` runs are over.
@@ -136,18 +125,7 @@ async fn unknown_commit(runs_before: u32) {
     let mut db = Db::own_server().await;
     let id = publish_after_runs(&db, runs_before).await;
     let gate = Arc::new(Semaphore::new(0));
-    let open = Arc::clone(&gate);
-    let handler = handler_fn(move |job, tx| {
-        let gate = Arc::clone(&gate);
-        Box::pin(async move {
-            sqlx::query("INSERT INTO ledger (job_id, consumer, account, points) VALUES ($1, 'awards', 'ada', 10)")
-                .bind(job.id.as_uuid())
-                .execute(tx)
-                .await?;
-            gate.acquire().await?.forget();
-            Ok(())
-        })
-    });
+    let (open, handler) = (Arc::clone(&gate), gated(&gate));
     let consumer = Running::start(&db, db.config(), handler).await;
     consumer
         .seen
@@ -271,18 +249,7 @@ async fn a2_the_database_dies_and_comes_back() {
     let mut db = Db::own_server().await;
     let id = publish_after_runs(&db, 0).await;
     let gate = Arc::new(Semaphore::new(0));
-    let open = Arc::clone(&gate);
-    let handler = handler_fn(move |job, tx| {
-        let gate = Arc::clone(&gate);
-        Box::pin(async move {
-            sqlx::query("INSERT INTO ledger (job_id, consumer, account, points) VALUES ($1, 'awards', 'ada', 10)")
-                .bind(job.id.as_uuid())
-                .execute(tx)
-                .await?;
-            gate.acquire().await?.forget();
-            Ok(())
-        })
-    });
+    let (open, handler) = (Arc::clone(&gate), gated(&gate));
     let consumer = Running::start(&db, db.config(), handler).await;
     consumer
         .seen

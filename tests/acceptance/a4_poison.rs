@@ -1,16 +1,10 @@
 //! A4: a schema-invalid payload goes straight to dead letters with zero retries.
 
-use acceptance::award::{Award, Awards};
+use acceptance::award::Award;
 use acceptance::db::{Db, job_id};
-use acceptance::rig::Running;
+use acceptance::rig::{Running, awards, handler_fn, run_all};
 use harness::{Envelope, NewDeadLetter, Reason, Step};
 use serde_json::Value;
-
-fn awards() -> Awards {
-    Awards {
-        consumer: "awards".to_owned(),
-    }
-}
 
 /// Puts a row on the queue as anybody could, with SQL.
 async fn enqueue_row(db: &Db, message: Option<&str>) {
@@ -205,21 +199,13 @@ async fn a4_nested_arrays() {
 
 #[tokio::test]
 async fn a4_nested_arrays_where_the_schema_allows_them() {
-    use acceptance::rig::handler_fn;
     let (db, id) = (Db::fresh().await, job_id());
     db.publish(&Envelope::new(
         id,
         "[".repeat(100_000) + &"]".repeat(100_000),
     ))
     .await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        handler_fn(|_, _| Box::pin(async { Ok(()) })),
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, handler_fn(|_, _| Box::pin(async { Ok(()) }))).await;
     let letters = db.letters().await;
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].letter.body.len(), 200_000);
@@ -337,9 +323,7 @@ async fn b4_a_payload_that_the_database_refuses_is_replaced_not_lost() {
     use harness::Store as _;
     let db = Db::fresh().await;
     db.publish(&Envelope::new(job_id(), "not json")).await;
-    let consumer = Running::start(&db, db.config(), awards()).await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     let mut letter = db.letters().await.remove(0).letter;
     letter.job_id = job_id();
     letter.id = harness::DeadLetterId(acceptance::db::random_id());

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use acceptance::award::{Award, Awards};
+use acceptance::award::Award;
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
 use acceptance::faults::{Call, Fault, Faulty, Point, When};
-use acceptance::rig::{Running, watched};
+use acceptance::rig::{Running, awards, run_all, watched};
 use harness::{
     Envelope, FenceVerdict, PgStore, PgmqQueue, Shutdown, Step, SweepTarget, Sweeper, SweeperConfig,
 };
@@ -73,16 +73,7 @@ async fn a6_a_backlog_older_than_the_ttl_holds_the_sweep_back() {
     let id = job_id();
     let copy = Envelope::new(id, Award::new("ada", 10).body());
     db.publish(&copy).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     db.execute(
         "UPDATE core.processed_jobs SET processed_at = clock_timestamp() - interval '8 days', \
          expires_at = clock_timestamp() - interval '1 day'",
@@ -103,14 +94,7 @@ async fn a6_a_backlog_older_than_the_ttl_holds_the_sweep_back() {
     );
     assert_eq!(db.fences(id).await, 1, "what a waiting copy may need stays");
 
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
+    let consumer = Running::start(&db, db.config(), awards()).await;
     db.settled().await;
     let duplicate = |step: &Step| {
         matches!(
@@ -271,14 +255,7 @@ async fn a6_a_million_rows_while_consumers_run() {
     fences(&db, 500_000, "8 days", "-1 day").await;
     fences(&db, 500_000, "6 days", "1 day").await;
     db.execute("ANALYZE core.processed_jobs").await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
+    let consumer = Running::start(&db, db.config(), awards()).await;
     for n in 0..200 {
         db.publish_award(&Award::new("ada", n + 1)).await;
     }

@@ -1,8 +1,8 @@
 //! A7: discarding without a reason is rejected; D2: append-only except the status transition.
 
-use acceptance::award::{Award, Awards, Misbehave};
+use acceptance::award::{Award, Misbehave};
 use acceptance::db::Db;
-use acceptance::rig::{Running, watched};
+use acceptance::rig::{awards, run_all, watched};
 use harness::{DeadLetterId, DiscardError, DiscardReason, Discarded, Review, Reviewer, Status};
 use sqlx::{AssertSqlSafe, Executor as _};
 
@@ -10,16 +10,7 @@ async fn db_with_letter() -> (Db, DeadLetterId) {
     let db = Db::fresh().await;
     db.publish_award(&Award::new("ada", 10).then(Misbehave::FailHard))
         .await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     let id = db.letters().await[0].letter.id;
     (db, id)
 }

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use acceptance::award::{Award, Awards};
+use acceptance::award::Award;
 use acceptance::db::{Db, job_id};
-use acceptance::rig::{Running, handler_fn};
+use acceptance::rig::{Running, awards, handler_fn, run_all};
 use harness::{Envelope, FenceVerdict, Observer as _, Step, Telemetry};
 use metrics_util::debugging::{DebugValue, DebuggingRecorder};
 
@@ -32,16 +32,7 @@ async fn a8_after_1000_successes_every_table_has_exactly_the_rows_it_should() {
     for n in 0..1_000 {
         db.publish_award(&Award::new("ada", n + 1)).await;
     }
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     let mut expected = before;
     *expected.get_mut("core.processed_jobs").unwrap() += 1_000;
     *expected.get_mut("public.ledger").unwrap() += 1_000;
@@ -59,14 +50,7 @@ async fn a8_a_job_that_does_nothing_leaves_its_fence_only() {
     let db = Db::fresh().await;
     let before = rows_of_all_tables(&db).await;
     db.publish(&Envelope::new(job_id(), "{}")).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        handler_fn(|_, _| Box::pin(async { Ok(()) })),
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, handler_fn(|_, _| Box::pin(async { Ok(()) }))).await;
     let mut expected = before;
     *expected.get_mut("core.processed_jobs").unwrap() += 1;
     assert_eq!(rows_of_all_tables(&db).await, expected);
@@ -77,14 +61,7 @@ async fn b2_a_duplicate_is_acked_and_counted_and_nothing_else() {
     let db = Db::fresh().await;
     let twin = Envelope::new(job_id(), Award::new("ada", 1).body());
     db.publish(&twin).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
+    let consumer = Running::start(&db, db.config(), awards()).await;
     db.settled().await;
     let before = rows_of_all_tables(&db).await;
     let steps_before = consumer.seen.events().len();
@@ -126,14 +103,7 @@ async fn b2_a_duplicate_beyond_the_attempt_limit_is_a_duplicate() {
     let id = job_id();
     let mut twin = Envelope::new(id, Award::new("ada", 1).body());
     db.publish(&twin).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
+    let consumer = Running::start(&db, db.config(), awards()).await;
     db.settled().await;
     twin.attempts = 6;
     db.publish(&twin).await;
@@ -176,14 +146,7 @@ async fn b9_successes_and_duplicates_are_metrics() {
         db.publish(&twin).await;
     }
     db.publish(&Envelope::new(job_id(), "poison")).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
+    let consumer = Running::start(&db, db.config(), awards()).await;
     db.settled().await;
     consumer
         .seen

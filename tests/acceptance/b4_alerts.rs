@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use acceptance::award::{Award, Awards, Misbehave};
+use acceptance::award::{Award, Misbehave};
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
-use acceptance::rig::{Running, watched};
+use acceptance::rig::{awards, run_all, watched};
 use acceptance::watch::Recorder;
 use harness::{
     AlertPump, AlertPumpConfig, AlertStore as _, BetterStack, BetterStackConfig, DeadLetterId,
@@ -84,16 +84,7 @@ async fn write_letters(db: &Db, count: usize) {
     // One real one, as a pattern for the others.
     db.publish_award(&Award::new("ada", 10).then(Misbehave::FailHard))
         .await;
-    let consumer = Running::start(
-        db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(db, awards()).await;
     let pattern = db.letters().await.pop().unwrap().letter;
     let store = db.store();
     for _ in 1..count {
@@ -213,16 +204,7 @@ async fn b4_different_failures_are_different_incidents() {
     ] {
         db.publish(&Envelope::new(job_id(), body)).await;
     }
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     let pump = Pump::start(&db, &endpoint, quick());
     all_covered(&db, 3).await;
     pump.stop().await;
@@ -304,16 +286,7 @@ async fn b4_consumers_never_wait_for_alerting() {
         db.publish_award(&Award::new("ben", n + 1).then(Misbehave::FailHard))
             .await;
     }
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     assert_eq!(
         (
             db.count("SELECT count(*) FROM ledger").await,

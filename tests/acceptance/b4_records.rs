@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use acceptance::award::{Award, Awards, Misbehave};
+use acceptance::award::{Award, Misbehave};
 use acceptance::db::{Db, job_id};
-use acceptance::faults::{Call, Fault, Faulty, ForStore, Point, When};
-use acceptance::rig::{Running, handler_fn};
+use acceptance::faults::{Call, Fault, Point, When};
+use acceptance::rig::{Running, awards, handler_fn, run_all};
 use harness::{
-    CorrelationId, ERROR_TEXT_MAX_BYTES, Envelope, Failure, PgStore, Reason, Status, Step, TenantId,
+    CorrelationId, ERROR_TEXT_MAX_BYTES, Envelope, Failure, Reason, Status, Step, TenantId,
 };
 
 #[derive(Debug, thiserror::Error)]
@@ -22,9 +22,7 @@ async fn last_error(make: impl Fn() -> Failure + Send + Sync + 'static) -> Strin
         let failure = make();
         Box::pin(async move { Err(failure) })
     });
-    let consumer = Running::start(&db, db.config(), handler).await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, handler).await;
     db.letters().await.remove(0).letter.last_error
 }
 
@@ -85,16 +83,7 @@ async fn b4_a_hard_failure_is_on_record_at_once_with_everything_that_is_known() 
         .headers
         .insert("x-source".to_owned(), "shop".to_owned());
     db.publish(&envelope).await;
-    let consumer = Running::start(
-        &db,
-        db.config(),
-        Awards {
-            consumer: "awards".to_owned(),
-        },
-    )
-    .await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, awards()).await;
     let letters = db.letters().await;
     assert_eq!(letters.len(), 1);
     let letter = &letters[0].letter;
@@ -144,15 +133,8 @@ async fn b4_a_dead_letter_waits_for_the_database() {
             _ => Fault::None,
         })
     };
-    let handler = Awards {
-        consumer: "awards".to_owned(),
-    };
-    let consumer = Running::start_on(
-        db.config(),
-        Faulty::new(db.store(), Arc::clone(&plan)),
-        Faulty::new(db.queue().await, Arc::clone(&plan)),
-        Faulty::new(ForStore::<PgStore, _>::new(handler), plan),
-    );
+    let handler = awards();
+    let consumer = Running::start_faulty(&db, plan, handler).await;
     let failed = |step: &Step| {
         matches!(
             step,
@@ -270,15 +252,8 @@ async fn b4_a_lost_answer_to_a_dead_letter_does_not_make_two() {
         } if lost.fetch_add(1, Ordering::SeqCst) < 2 => Fault::Away,
         _ => Fault::None,
     });
-    let handler = Awards {
-        consumer: "awards".to_owned(),
-    };
-    let consumer = Running::start_on(
-        db.config(),
-        Faulty::new(db.store(), Arc::clone(&plan)),
-        Faulty::new(db.queue().await, Arc::clone(&plan)),
-        Faulty::new(ForStore::<PgStore, _>::new(handler), plan),
-    );
+    let handler = awards();
+    let consumer = Running::start_faulty(&db, plan, handler).await;
     db.settled().await;
     assert_eq!(
         consumer
@@ -322,9 +297,7 @@ async fn b4_log_lines_of_a_run_carry_the_correlation_id() {
             Err(Failure::permanent("no"))
         })
     });
-    let consumer = Running::start(&db, db.config(), handler).await;
-    db.settled().await;
-    consumer.stop().await;
+    run_all(&db, handler).await;
     let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
     for said in ["the handler says something", "run failed", "dead letter"] {
         let line = text

@@ -2,18 +2,15 @@
 
 use std::time::Duration;
 
-use acceptance::award::Awards;
 use acceptance::db::{Db, queue_at};
-use acceptance::rig::watched;
+use acceptance::rig::{awards, watched};
 use harness::{Consumer, ConsumerConfig, PgStore, PgStoreConfig};
 use sqlx::Executor as _;
 
 async fn refused(db: &Db, change: impl FnOnce(&mut ConsumerConfig)) -> String {
     let mut config = db.config();
     change(&mut config);
-    let handler = Awards {
-        consumer: "awards".to_owned(),
-    };
+    let handler = awards();
     match Consumer::new(config, db.store(), db.queue().await, handler, watched().0) {
         Ok(_) => panic!("the configuration was accepted"),
         Err(error) => error.to_string(),
@@ -136,9 +133,7 @@ async fn b3_an_overridden_policy_is_visible_with_its_rationale() {
     config.retry =
         RetryPolicy::overriding(second, second, 2, "the provider bans us after 3 calls").unwrap();
     let (env, seen) = watched();
-    let handler = Awards {
-        consumer: "awards".to_owned(),
-    };
+    let handler = awards();
     let consumer = Consumer::new(config, db.store(), db.queue().await, handler, env).unwrap();
     let shutdown = Shutdown::new();
     shutdown.begin();

@@ -8,10 +8,13 @@ use harness::{
     Shutdown, Store, Telemetry,
 };
 use sqlx::PgConnection;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+use crate::award::Awards;
 use crate::clock::in_time;
-use crate::db::Db;
+use crate::db::{Db, consumer_name};
+use crate::faults::{Faulty, ForStore, Plan};
 use crate::watch::Recorder;
 
 /// An environment that remembers every step.
@@ -57,6 +60,16 @@ impl Running {
             task,
             seen,
         }
+    }
+
+    /// Starts one on the ports of `db`, at all of which things go wrong as planned.
+    pub async fn start_faulty<H: Handler<PgStore>>(db: &Db, plan: Plan, handler: H) -> Self {
+        Self::start_on(
+            db.config(),
+            Faulty::new(db.store(), Arc::clone(&plan)),
+            Faulty::new(db.queue().await, Arc::clone(&plan)),
+            Faulty::new(ForStore::<PgStore, _>::new(handler), plan),
+        )
     }
 
     /// Begins the shutdown, without waiting for it.
@@ -116,4 +129,36 @@ where
         + 'static,
 {
     HandlerFn(f)
+}
+
+/// The handler that most tests use.
+pub fn awards() -> Awards {
+    Awards {
+        consumer: consumer_name().to_string(),
+    }
+}
+
+/// Runs `handler` until the queue is empty; answers what it did.
+pub async fn run_all<H: Handler<PgStore>>(db: &Db, handler: H) -> Recorder {
+    let consumer = Running::start(db, db.config(), handler).await;
+    db.settled().await;
+    let seen = consumer.seen.clone();
+    consumer.stop().await;
+    seen
+}
+
+/// Writes one entry to the ledger, then waits for a permit: a run in whose middle a test can do things.
+pub fn gated(gate: &Arc<Semaphore>) -> impl Handler<PgStore> + use<> {
+    let gate = Arc::clone(gate);
+    handler_fn(move |job, tx| {
+        let gate = Arc::clone(&gate);
+        Box::pin(async move {
+            sqlx::query("INSERT INTO ledger (job_id, consumer, account, points) VALUES ($1, 'awards', 'ada', 10)")
+                .bind(job.id.as_uuid())
+                .execute(tx)
+                .await?;
+            gate.acquire().await?.forget();
+            Ok(())
+        })
+    })
 }
