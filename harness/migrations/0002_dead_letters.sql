@@ -1,6 +1,6 @@
 -- D2: failures that an operator can find, understand and replay.
 
--- A reason must have something to read in it. The same ranges are in `INVISIBLE` (harness/src/review/discard.rs):
+-- A reason must have something to read in it. The same ranges are in `INVISIBLE` (harness/src/decision.rs):
 -- controls, white space of every kind, soft hyphen, fillers, joiners, marks of direction, byte order mark.
 CREATE FUNCTION core.has_visible_character(value text) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$

@@ -9,7 +9,6 @@ use serde_json::Value;
 
 use crate::ids::{CorrelationId, IdError, JobId, TenantId};
 use crate::names::{ConsumerName, NameError, QueueName};
-use crate::ports::queue::Message;
 
 const JOB_ID: &str = "job-id";
 const TENANT_ID: &str = "tenant-id";
@@ -30,6 +29,26 @@ pub const RESERVED_HEADERS: [&str; 6] = [
 
 /// The greatest generation: the database counts in `integer`, and a replay needs one more.
 const MAX_GENERATION: u32 = i32::MAX as u32 - 1;
+
+/// What a broker handed out, before anybody looked into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Headers and body as some producer sent them.
+    Wire {
+        /// Header names are lower case.
+        headers: BTreeMap<String, String>,
+        /// The body's bytes.
+        body: Vec<u8>,
+    },
+    /// Something on the queue that has no headers and body, such as a row that somebody inserted by hand. It ends as
+    /// a dead letter with these bytes.
+    Foreign {
+        /// All there is.
+        bytes: Vec<u8>,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
 
 /// A job on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]

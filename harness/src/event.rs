@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::dead_letter::{DeadLetterId, Reason};
 use crate::disposition::Ending;
 use crate::failure::ErrorClass;
+use crate::fence::FenceVerdict;
 use crate::ids::{CorrelationId, JobId};
 use crate::names::{ConsumerName, QueueName};
-use crate::ports::store::FenceVerdict;
 use crate::retry::RetryPolicy;
 
 /// Whose step it is.

@@ -1,4 +1,4 @@
-//! How long a fence must live (B7).
+//! The fence: whose it is, what it says (B1), and how long it must live (B7).
 //!
 //! A fence protects while a copy of its job can still arrive. Copies come from three places, and a copy that comes from
 //! the last of them can be the first run of a whole retry window:
@@ -11,7 +11,33 @@
 
 use std::time::Duration;
 
+use crate::ids::{JobId, TenantId};
+use crate::names::ConsumerName;
 use crate::retry::RetryPolicy;
+
+/// Whose effect a fence stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FenceKey {
+    /// The job.
+    pub job_id: JobId,
+    /// The consumer whose effect it is.
+    pub consumer: ConsumerName,
+    /// How often the job was replayed before.
+    pub generation: u32,
+    /// Whose job it is; kept with the fence.
+    pub tenant_id: Option<TenantId>,
+}
+
+/// What the fence said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FenceVerdict {
+    /// The key is ours until the transaction ends: do the work.
+    Acquired,
+    /// The effect is committed already.
+    Duplicate,
+    /// This generation was dead-lettered, or the one before was discarded: its outcome is settled.
+    Settled,
+}
 
 /// How long fences live, and the assumptions that make this long enough.
 #[derive(Debug, Clone, PartialEq, Eq)]

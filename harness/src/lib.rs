@@ -44,6 +44,7 @@
 mod alert;
 mod consumer;
 mod dead_letter;
+mod decision;
 mod disposition;
 mod envelope;
 mod error_text;
@@ -68,12 +69,13 @@ pub use alert::better_stack::{BetterStack, BetterStackConfig, BetterStackConfigE
 pub use alert::pump::{AlertPump, AlertPumpConfig};
 pub use consumer::{Consumer, ConsumerConfig, ConsumerError, DrainReport, Shutdown};
 pub use dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Reason, Recorded, Status};
+pub use decision::{DiscardReason, DiscardReasonError, Discarded, Reviewer, ReviewerError};
 pub use disposition::{Action, Ending, Rule};
-pub use envelope::{Envelope, HeaderError, Malformed, RESERVED_HEADERS};
+pub use envelope::{Envelope, HeaderError, Malformed, Message, RESERVED_HEADERS};
 pub use error_text::{ERROR_TEXT_MAX_BYTES, error_text};
 pub use event::{DeferReason, Event, JobRef, Observer, RunResult, Step};
 pub use failure::{ErrorClass, Failure, FailureKind};
-pub use fence::{FencePolicy, FencePolicyError};
+pub use fence::{FenceKey, FencePolicy, FencePolicyError, FenceVerdict};
 pub use handler::{Connection, Handler, Job};
 pub use ids::{CorrelationId, IdError, JobId, TenantId};
 pub use jsonb::{JsonbProblem, jsonb_text};
@@ -82,20 +84,17 @@ pub use ports::alerter::{AlertError, Alerter, ExternalId, Incident};
 pub use ports::clock::{Clock, SystemClock};
 pub use ports::entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use ports::env::Env;
-pub use ports::queue::{Delivery, Message, QueueError, QueuePort, Receipt};
+pub use ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 pub use ports::store::{
-    AlertClaim, AlertStore, CommitError, FenceKey, FenceVerdict, ReviewStore, ReviewTx, Store,
-    StoreError, SweepBatch, SweepStore, WorkTx,
+    AlertClaim, AlertStore, CommitError, ReviewStore, ReviewTx, Store, StoreError, SweepBatch,
+    SweepStore, WorkTx,
 };
 #[cfg(feature = "pgmq")]
 pub use postgres::pgmq::PgmqQueue;
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgStoreConfig};
 pub use retry::{MAX_RUNS_DEFAULT, RetryPolicy, RetryPolicyError};
-pub use review::{
-    DiscardError, DiscardReason, Discarded, OutsidePublisher, ReplayError, ReplayPublisher,
-    Replayed, Review, ReviewError, Reviewer,
-};
+pub use review::{DiscardError, OutsidePublisher, ReplayError, ReplayPublisher, Replayed, Review};
 pub use sweep::{SweepReport, SweepTarget, Sweeper, SweeperConfig};
 pub use telemetry::{Telemetry, describe_metrics};
 

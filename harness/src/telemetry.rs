@@ -5,7 +5,7 @@ use metrics::{Unit, counter, describe_counter, describe_histogram, gauge, histog
 use tracing::{debug, error, info, warn};
 
 use crate::event::{Event, Observer, RunResult, Step};
-use crate::ports::store::FenceVerdict;
+use crate::fence::FenceVerdict;
 
 /// Sends every event to the installed `metrics` recorder and `tracing` subscriber.
 #[derive(Debug, Clone, Copy, Default)]

@@ -3,7 +3,10 @@
 use acceptance::award::{Award, Misbehave};
 use acceptance::db::Db;
 use acceptance::rig::{awards, run_all, watched};
-use harness::{DeadLetterId, DiscardError, DiscardReason, Discarded, Review, Reviewer, Status};
+use harness::{
+    DeadLetterId, DiscardError, DiscardReason, DiscardReasonError, Discarded, Review, Reviewer,
+    Status,
+};
 use sqlx::{AssertSqlSafe, Executor as _};
 
 async fn db_with_letter() -> (Db, DeadLetterId) {
@@ -39,7 +42,7 @@ async fn a7_the_library_refuses_a_reason_with_nothing_to_read_in_it() {
     let (db, id) = db_with_letter().await;
     for blank in BLANK {
         assert!(
-            matches!(DiscardReason::new(blank), Err(DiscardError::NoReason)),
+            matches!(DiscardReason::new(blank), Err(DiscardReasonError::NoReason)),
             "{blank:?}"
         );
     }

@@ -7,67 +7,16 @@ use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::gate::Ended;
+use super::held::{Ended, Held};
 use super::{AWAY_CAP, AWAY_FIRST, Shared};
 use crate::dead_letter::{DeadLetterId, NewDeadLetter, Reason, Recorded};
 use crate::disposition::{Action, Ending};
-use crate::envelope::{Envelope, Malformed};
 use crate::event::{DeferReason, JobRef, Step};
 use crate::handler::Handler;
 use crate::jsonb::jsonb_text;
 use crate::ports::queue::{QueueError, QueuePort, Receipt};
 use crate::ports::store::{Store, StoreError};
 use crate::time::{Backoff, within};
-
-/// A delivery that we answer for.
-pub(super) struct Held {
-    pub(super) receipt: Receipt,
-    pub(super) job: JobRef,
-    pub(super) envelope: Envelope,
-    /// Runs of this generation that were started before this delivery.
-    pub(super) runs_before: u32,
-    /// All headers as received, as a JSON object.
-    headers: String,
-}
-
-impl Held {
-    pub(super) fn new(receipt: Receipt, envelope: Envelope, redeliveries: u32) -> Self {
-        let headers = serde_json::json!(envelope.wire_headers()).to_string();
-        Self::with_headers(receipt, envelope, redeliveries, headers)
-    }
-
-    pub(super) fn malformed(receipt: Receipt, malformed: Malformed, redeliveries: u32) -> Self {
-        let headers = malformed.headers.to_string();
-        let envelope = Envelope::new(malformed.job_id, malformed.body);
-        Self::with_headers(receipt, envelope, redeliveries, headers)
-    }
-
-    fn with_headers(
-        receipt: Receipt,
-        envelope: Envelope,
-        redeliveries: u32,
-        headers: String,
-    ) -> Self {
-        let job = JobRef {
-            id: envelope.job_id,
-            generation: envelope.generation,
-            correlation_id: envelope.correlation_id.clone(),
-        };
-        let runs_before = envelope.attempts.saturating_add(redeliveries);
-        Self {
-            receipt,
-            job,
-            envelope,
-            runs_before,
-            headers: jsonb_text(headers.as_bytes()),
-        }
-    }
-
-    /// The run that this delivery is for, from 1.
-    pub(super) fn run(&self) -> u32 {
-        self.runs_before.saturating_add(1)
-    }
-}
 
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     /// Does what the table of endings says.

@@ -15,32 +15,16 @@ use futures_util::FutureExt;
 use tracing::Instrument as _;
 
 use super::Shared;
-use super::answer::Held;
+use super::held::{Ended, Held};
 use crate::disposition::Ending;
 use crate::envelope::Envelope;
 use crate::event::{DeferReason, RunResult, Step};
-use crate::failure::{ErrorClass, Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
+use crate::fence::{FenceKey, FenceVerdict};
 use crate::handler::{Handler, Job};
 use crate::ports::queue::{Delivery, QueuePort};
-use crate::ports::store::{CommitError, FenceKey, FenceVerdict, Store, StoreError, WorkTx};
+use crate::ports::store::{CommitError, Store, StoreError, WorkTx};
 use crate::time::within;
-
-/// A delivery that was not applied and is no duplicate: how it ended, and what to say about it.
-pub(super) struct Ended {
-    pub(super) ending: Ending,
-    pub(super) class: ErrorClass,
-    pub(super) error: String,
-}
-
-impl Ended {
-    fn new(ending: Ending, class: &str, error: impl Into<String>) -> Self {
-        Self {
-            ending,
-            class: ErrorClass::of(class),
-            error: crate::error_text::storable(&error.into()),
-        }
-    }
-}
 
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     /// Takes one delivery to its answer.

@@ -15,6 +15,7 @@
 mod answer;
 mod config;
 mod gate;
+mod held;
 mod lease;
 mod single_flight;
 

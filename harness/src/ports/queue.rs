@@ -1,35 +1,14 @@
 //! The queue, as the harness needs it. Every queue is at-least-once.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Message};
 use crate::names::QueueName;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
-
-/// What a broker handed out, before anybody looked into it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Message {
-    /// Headers and body as some producer sent them.
-    Wire {
-        /// Header names are lower case.
-        headers: BTreeMap<String, String>,
-        /// The body's bytes.
-        body: Vec<u8>,
-    },
-    /// Something on the queue that has no headers and body, such as a row that somebody inserted by hand. It ends as
-    /// a dead letter with these bytes.
-    Foreign {
-        /// All there is.
-        bytes: Vec<u8>,
-        /// What is wrong with it.
-        problem: String,
-    },
-}
 
 /// A broker's name for one delivery of one message. A message that is delivered again gets another receipt.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

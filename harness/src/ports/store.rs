@@ -7,10 +7,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 
 use crate::dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Recorded, Status};
-use crate::ids::{JobId, TenantId};
+use crate::decision::{DiscardReason, Discarded, Reviewer};
+use crate::fence::{FenceKey, FenceVerdict};
 use crate::names::ConsumerName;
 use crate::ports::alerter::ExternalId;
-use crate::review::{DiscardReason, Discarded, Reviewer};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -41,30 +41,6 @@ pub enum CommitError {
     /// Nobody answered: committed or not, only the fence knows.
     #[error("the outcome of the commit is unknown: {0}")]
     Unknown(#[source] BoxError),
-}
-
-/// Whose effect a fence stands for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FenceKey {
-    /// The job.
-    pub job_id: JobId,
-    /// The consumer whose effect it is.
-    pub consumer: ConsumerName,
-    /// How often the job was replayed before.
-    pub generation: u32,
-    /// Whose job it is; kept with the fence.
-    pub tenant_id: Option<TenantId>,
-}
-
-/// What the fence said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FenceVerdict {
-    /// The key is ours until the transaction ends: do the work.
-    Acquired,
-    /// The effect is committed already.
-    Duplicate,
-    /// This generation was dead-lettered, or the one before was discarded: its outcome is settled.
-    Settled,
 }
 
 /// A store in which a handler's work and its fence commit together. Implementations are cheap to clone.

@@ -22,8 +22,9 @@ use super::classify::store_error;
 use super::review::PgReviewTx;
 use super::{PgStore, tx::interval};
 use crate::envelope::Envelope;
+use crate::envelope::Message;
 use crate::names::QueueName;
-use crate::ports::queue::{Delivery, Message, QueueError, QueuePort, Receipt};
+use crate::ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 use crate::ports::store::StoreError;
 use crate::review::ReplayPublisher;
 

@@ -1,13 +1,84 @@
-//! A locked dead letter.
+//! What operators do: list, lock, replay, discard.
 
+use chrono::{DateTime, Utc};
 use sqlx::{Executor, PgConnection};
 
 use super::classify::store_error;
 use super::dead_letters::{readable, select_letters};
 use super::{Guarded, PgStore};
-use crate::dead_letter::{DeadLetter, DeadLetterId};
-use crate::ports::store::{ReviewTx, StoreError};
-use crate::review::Reviewer;
+use crate::dead_letter::{DeadLetter, DeadLetterId, Status};
+use crate::decision::{DiscardReason, Discarded, Reviewer};
+use crate::ports::store::{ReviewStore, ReviewTx, StoreError};
+
+impl ReviewStore for PgStore {
+    type Tx = PgReviewTx;
+
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetter>, StoreError> {
+        let row = select_letters!("WHERE id = $1", id.0)
+            .fetch_optional(&self.pool)
+            .await
+            .map_err(store_error)?;
+        row.map(readable).transpose()
+    }
+
+    async fn dead_letters(
+        &self,
+        status: Option<Status>,
+        after: Option<(DateTime<Utc>, DeadLetterId)>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>, StoreError> {
+        let (after_at, after_id) = after.unzip();
+        let rows = select_letters!(
+            "WHERE ($1::text IS NULL OR status = $1) AND ($2::timestamptz IS NULL OR (created_at, id) > ($2, $3::uuid))
+             ORDER BY created_at, id LIMIT $4",
+            status.map(Status::as_str),
+            after_at,
+            after_id.map(|id| id.0),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+        .map_err(store_error)?;
+        rows.into_iter().map(readable).collect()
+    }
+
+    async fn lock_dead_letter(&self, id: DeadLetterId) -> Result<Option<PgReviewTx>, StoreError> {
+        PgReviewTx::lock(self, id).await
+    }
+
+    async fn discard(
+        &self,
+        id: DeadLetterId,
+        reason: &DiscardReason,
+        by: &Reviewer,
+    ) -> Result<Discarded, StoreError> {
+        let lock_wait_ms = self.lock_wait_ms();
+        let answer = self
+            .bookkeeping(async |connection| {
+                sqlx::query_scalar!(
+                    r#"SELECT core.discard_dead_letter($1, $2, $3, $4) AS "answer!""#,
+                    id.0,
+                    reason.as_str(),
+                    by.as_str(),
+                    lock_wait_ms,
+                )
+                .fetch_one(connection)
+                .await
+            })
+            .await?;
+        match answer.as_str() {
+            // `already` is a discard that was made before this call; the row says `discarded` in both cases.
+            "discarded" => Ok(Discarded::Discarded),
+            "already" => Ok(Discarded::Already),
+            "not_found" => Ok(Discarded::NotFound),
+            "replayed" => Ok(Discarded::WasReplayed),
+            "applied" => Ok(Discarded::WasApplied),
+            other => Err(StoreError::Refused(
+                format!("core.discard_dead_letter answered {other:?}").into(),
+            )),
+        }
+    }
+}
 
 /// A transaction that holds the row lock of one dead letter. Dropping it rolls back.
 #[derive(Debug)]

@@ -7,7 +7,8 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use super::classify::{commit_error, store_error};
 use super::{Guarded, millis};
-use crate::ports::store::{CommitError, FenceKey, FenceVerdict, StoreError, WorkTx};
+use crate::fence::{FenceKey, FenceVerdict};
+use crate::ports::store::{CommitError, StoreError, WorkTx};
 
 /// An open transaction. Dropping it closes its connection, and the server rolls back.
 #[derive(Debug)]

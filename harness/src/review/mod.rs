@@ -7,53 +7,13 @@
 mod discard;
 mod replay;
 
-use std::fmt;
-
-pub use self::discard::{DiscardError, DiscardReason, Discarded};
+pub use self::discard::DiscardError;
 pub use self::replay::{OutsidePublisher, ReplayError, ReplayPublisher, Replayed};
 use crate::dead_letter::DeadLetterId;
+use crate::decision::{DiscardReason, Discarded, Reviewer};
 use crate::event::{Event, Step};
 use crate::ports::env::Env;
 use crate::ports::store::{ReviewStore, ReviewTx as _};
-
-/// Who decides: 1 to 200 characters, at least one of them visible. Kept with the letter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reviewer(String);
-
-/// Why a review could not be made at all.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReviewError {
-    /// Decisions are signed.
-    #[error("reviewed_by: give the name of who decides, 1 to {max} characters", max = Reviewer::MAX_CHARS)]
-    NoReviewer,
-}
-
-impl Reviewer {
-    const MAX_CHARS: usize = 200;
-
-    /// # Errors
-    /// When there is nothing to read in it, or it is too long.
-    pub fn new(name: &str) -> Result<Self, ReviewError> {
-        if !discard::has_visible_character(name)
-            || name.contains('\0')
-            || name.chars().count() > Self::MAX_CHARS
-        {
-            return Err(ReviewError::NoReviewer);
-        }
-        Ok(Self(name.to_owned()))
-    }
-
-    /// The name as given.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for Reviewer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// Replays and discards dead letters.
 #[derive(Debug, Clone)]

@@ -1,0 +1,76 @@
+//! A delivery that we answer for, and how it ended.
+
+use crate::disposition::Ending;
+use crate::envelope::{Envelope, Malformed};
+use crate::error_text::storable;
+use crate::event::JobRef;
+use crate::failure::ErrorClass;
+use crate::jsonb::jsonb_text;
+use crate::ports::queue::Receipt;
+
+/// A delivery that we answer for.
+pub(super) struct Held {
+    pub(super) receipt: Receipt,
+    pub(super) job: JobRef,
+    pub(super) envelope: Envelope,
+    /// Runs of this generation that were started before this delivery.
+    pub(super) runs_before: u32,
+    /// All headers as received, as a JSON object.
+    pub(super) headers: String,
+}
+
+impl Held {
+    pub(super) fn new(receipt: Receipt, envelope: Envelope, redeliveries: u32) -> Self {
+        let headers = serde_json::json!(envelope.wire_headers()).to_string();
+        Self::with_headers(receipt, envelope, redeliveries, headers)
+    }
+
+    pub(super) fn malformed(receipt: Receipt, malformed: Malformed, redeliveries: u32) -> Self {
+        let headers = malformed.headers.to_string();
+        let envelope = Envelope::new(malformed.job_id, malformed.body);
+        Self::with_headers(receipt, envelope, redeliveries, headers)
+    }
+
+    fn with_headers(
+        receipt: Receipt,
+        envelope: Envelope,
+        redeliveries: u32,
+        headers: String,
+    ) -> Self {
+        let job = JobRef {
+            id: envelope.job_id,
+            generation: envelope.generation,
+            correlation_id: envelope.correlation_id.clone(),
+        };
+        let runs_before = envelope.attempts.saturating_add(redeliveries);
+        Self {
+            receipt,
+            job,
+            envelope,
+            runs_before,
+            headers: jsonb_text(headers.as_bytes()),
+        }
+    }
+
+    /// The run that this delivery is for, from 1.
+    pub(super) fn run(&self) -> u32 {
+        self.runs_before.saturating_add(1)
+    }
+}
+
+/// A delivery that was not applied and is no duplicate: how it ended, and what to say about it.
+pub(super) struct Ended {
+    pub(super) ending: Ending,
+    pub(super) class: ErrorClass,
+    pub(super) error: String,
+}
+
+impl Ended {
+    pub(super) fn new(ending: Ending, class: &str, error: impl Into<String>) -> Self {
+        Self {
+            ending,
+            class: ErrorClass::of(class),
+            error: storable(&error.into()),
+        }
+    }
+}
