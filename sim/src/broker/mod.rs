@@ -1,0 +1,293 @@
+//! The simulated broker: at-least-once, with leases, redelivery counts and delays. It may deliver out of order and hand a
+//! leased message out twice. What it was given survives a crash of its host.
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use harness::{Delivery, Entropy, Envelope, JobId, Message, QueueName, Receipt, SeededEntropy};
+
+pub use self::client::SimQueue;
+use crate::history::{Fact, History, Said};
+use crate::link::{Post, Session};
+use crate::timeline::Timeline;
+
+#[derive(Debug, Clone)]
+struct Row {
+    queue: QueueName,
+    message: Message,
+    job: JobId,
+    generation: u32,
+    visible_at: Duration,
+    deliveries: u64,
+    enqueued_at: Duration,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    rows: BTreeMap<u64, Row>,
+    next: u64,
+}
+
+/// Says whether the outcome of a job's generation is durable.
+type Judge = Box<dyn Fn(JobId, u32) -> bool + Send + Sync>;
+
+/// The broker of a world. Clones share it.
+#[derive(Clone)]
+pub struct Broker {
+    state: Arc<Mutex<State>>,
+    judge: Arc<OnceLock<Judge>>,
+    dice: Arc<SeededEntropy>,
+    /// Of 1,000 receives, how many hand out a message that is leased to somebody else.
+    duplicates_per_mille: u64,
+    timeline: Timeline,
+    history: History,
+}
+
+/// A call.
+pub(crate) enum Request {
+    Receive {
+        queue: QueueName,
+        max: usize,
+        lease: Duration,
+    },
+    Ack(Receipt),
+    Retry {
+        receipt: Receipt,
+        delay: Duration,
+    },
+    Defer {
+        receipt: Receipt,
+        delay: Duration,
+    },
+    Extend {
+        receipt: Receipt,
+        lease: Duration,
+    },
+    Publish {
+        queue: QueueName,
+        message: Message,
+    },
+    Oldest(QueueName),
+}
+
+/// Its answer.
+pub(crate) enum Response {
+    Deliveries(Vec<Delivery>),
+    Done,
+    LeaseLost,
+    Oldest(Option<Duration>),
+}
+
+impl Broker {
+    /// An empty one.
+    pub fn new(timeline: Timeline, history: History, seed: u64, duplicates_per_mille: u64) -> Self {
+        Self {
+            state: Arc::default(),
+            judge: Arc::default(),
+            dice: Arc::new(SeededEntropy::new(seed)),
+            duplicates_per_mille,
+            timeline,
+            history,
+        }
+    }
+
+    /// Who knows whether an outcome is durable, for S3.
+    pub fn set_judge(&self, judge: impl Fn(JobId, u32) -> bool + Send + Sync + 'static) {
+        let _ = self.judge.set(Box::new(judge));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fact(&self, fact: Fact) {
+        self.history
+            .push(self.timeline.now(), "broker", Said::World(fact));
+    }
+
+    /// Messages that are still there, leased and delayed ones included.
+    pub fn queued(&self) -> usize {
+        self.state().rows.len()
+    }
+
+    /// Messages of one job that are still there.
+    pub fn copies_of(&self, job: JobId) -> usize {
+        self.state()
+            .rows
+            .values()
+            .filter(|row| row.job == job)
+            .count()
+    }
+
+    fn receive(&self, queue: &QueueName, max: usize, lease: Duration) -> Vec<Delivery> {
+        let now = self.timeline.now();
+        let mut facts = Vec::new();
+        let deliveries = {
+            let mut state = self.state();
+            let twice = self.dice.next_u64() % 1_000 < self.duplicates_per_mille;
+            let mut ids: Vec<u64> = state
+                .rows
+                .iter()
+                .filter(|(_, row)| {
+                    row.queue == *queue && (row.visible_at <= now || (twice && row.deliveries > 0))
+                })
+                .map(|(id, _)| *id)
+                .collect();
+            // Out of order, a little.
+            for at in (1..ids.len()).rev() {
+                if self.dice.next_u64().is_multiple_of(8) {
+                    ids.swap(at, at - 1);
+                }
+            }
+            ids.truncate(max);
+            let mut deliveries = Vec::new();
+            for id in ids {
+                let Some(row) = state.rows.get_mut(&id) else {
+                    continue;
+                };
+                row.deliveries += 1;
+                row.visible_at = now + lease;
+                facts.push(Fact::Delivered {
+                    message: id,
+                    delivery: row.deliveries,
+                });
+                deliveries.push(Delivery {
+                    receipt: Receipt {
+                        message: id.to_string(),
+                        delivery: row.deliveries,
+                    },
+                    queue: queue.clone(),
+                    message: row.message.clone(),
+                    redeliveries: u32::try_from(row.deliveries - 1).unwrap_or(u32::MAX),
+                    enqueued_at: Timeline::calendar(row.enqueued_at),
+                });
+            }
+            deliveries
+        };
+        facts.into_iter().for_each(|fact| self.fact(fact));
+        deliveries
+    }
+
+    fn ack(&self, receipt: &Receipt) -> Response {
+        let Ok(message) = receipt.message.parse::<u64>() else {
+            return Response::LeaseLost;
+        };
+        let removed = self.state().rows.remove(&message);
+        if let Some(row) = removed {
+            let settled = self
+                .judge
+                .get()
+                .is_none_or(|judge| judge(row.job, row.generation));
+            self.fact(Fact::Removed {
+                message,
+                job: Some(row.job),
+                generation: row.generation,
+                settled,
+            });
+        }
+        Response::Done
+    }
+
+    /// Changes the lease of one delivery, unless the message was handed out again.
+    fn give_back(&self, receipt: &Receipt, delay: Duration, counted: Option<bool>) -> Response {
+        let now = self.timeline.now();
+        let Ok(message) = receipt.message.parse::<u64>() else {
+            return Response::LeaseLost;
+        };
+        {
+            let mut state = self.state();
+            let Some(row) = state
+                .rows
+                .get_mut(&message)
+                .filter(|row| row.deliveries == receipt.delivery)
+            else {
+                return Response::LeaseLost;
+            };
+            row.visible_at = now + delay;
+            if counted == Some(false) {
+                row.deliveries -= 1;
+            }
+        }
+        if let Some(counted) = counted {
+            self.fact(Fact::GivenBack {
+                message,
+                counted,
+                delay,
+            });
+        }
+        Response::Done
+    }
+
+    /// Puts a message on a queue.
+    pub fn publish(&self, queue: &QueueName, message: Message) {
+        let now = self.timeline.now();
+        let (job, generation) = match Envelope::decode(queue, message.clone()) {
+            Ok(envelope) => (envelope.job_id, envelope.generation),
+            Err(malformed) => (malformed.job_id, 0),
+        };
+        let id = {
+            let mut state = self.state();
+            state.next += 1;
+            let id = state.next;
+            let row = Row {
+                queue: queue.clone(),
+                message,
+                job,
+                generation,
+                visible_at: now,
+                deliveries: 0,
+                enqueued_at: now,
+            };
+            state.rows.insert(id, row);
+            id
+        };
+        self.fact(Fact::Published {
+            message: id,
+            job: Some(job),
+            generation,
+        });
+    }
+
+    fn answer(&self, request: Request) -> Response {
+        match request {
+            Request::Receive { queue, max, lease } => {
+                Response::Deliveries(self.receive(&queue, max, lease))
+            }
+            Request::Ack(receipt) => self.ack(&receipt),
+            Request::Retry { receipt, delay } => self.give_back(&receipt, delay, Some(true)),
+            Request::Defer { receipt, delay } => self.give_back(&receipt, delay, Some(false)),
+            Request::Extend { receipt, lease } => self.give_back(&receipt, lease, None),
+            Request::Publish { queue, message } => {
+                self.publish(&queue, message);
+                Response::Done
+            }
+            Request::Oldest(queue) => {
+                let state = self.state();
+                let rows = state.rows.values().filter(|row| row.queue == queue);
+                Response::Oldest(rows.map(|row| row.enqueued_at).min())
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct BrokerSession(Broker);
+
+impl Session<Request, Response> for BrokerSession {
+    async fn answer(&self, request: Request) -> Option<Response> {
+        Some(self.0.answer(request))
+    }
+
+    fn closed(&self) {}
+}
+
+/// Serves the broker.
+///
+/// # Errors
+/// When the port cannot be bound.
+pub async fn serve(broker: Broker, post: Post) -> std::io::Result<()> {
+    crate::link::serve(post, move || BrokerSession(broker.clone())).await
+}

@@ -1,0 +1,335 @@
+//! The store as the harness sees it: statements over the network.
+
+use std::error::Error;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use harness::{
+    AlertClaim, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason, Discarded,
+    ExternalId, FenceKey, FenceVerdict, NewDeadLetter, Recorded, ReviewStore, ReviewTx, Reviewer,
+    Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
+};
+
+use super::Refusal;
+use super::server::{Outcome, Statement};
+use crate::link::{Link, Post};
+
+/// A store on one host. Clones share its connection.
+#[derive(Clone)]
+pub struct SimStore {
+    link: Link<Statement, Outcome>,
+    fence_wait: Duration,
+}
+
+impl SimStore {
+    /// A store whose twins wait `fence_wait` for a fence.
+    pub fn new(post: Post, fence_wait: Duration) -> Self {
+        Self {
+            link: Link::new("database", post),
+            fence_wait,
+        }
+    }
+
+    async fn execute(
+        &self,
+        statement: Statement,
+        epoch: Option<u64>,
+    ) -> Result<Outcome, StoreError> {
+        match self.link.call(statement, epoch).await {
+            Ok(Outcome::Refused(refusal @ Refusal::LockTimeout)) => {
+                Err(StoreError::Contention(refusal.into()))
+            }
+            Ok(Outcome::Refused(refusal @ Refusal::NoTransaction)) => {
+                Err(StoreError::Away(refusal.into()))
+            }
+            Ok(outcome) => Ok(outcome),
+            Err(lost) => Err(StoreError::Away(lost.into())),
+        }
+    }
+
+    async fn open(&self) -> Result<Open, StoreError> {
+        let Outcome::Begun(tx) = self.execute(Statement::Begin, None).await? else {
+            return Err(odd());
+        };
+        Ok(Open {
+            store: self.clone(),
+            tx,
+            epoch: self.link.epoch(),
+            ended: false,
+        })
+    }
+}
+
+/// The simulation's own mistake, not the harness's.
+fn odd() -> StoreError {
+    StoreError::Refused("an answer to another statement".into())
+}
+
+/// An open transaction. Dropping it closes it, as closing a connection would.
+struct Open {
+    store: SimStore,
+    tx: u64,
+    epoch: u64,
+    ended: bool,
+}
+
+impl Open {
+    async fn execute(&self, statement: Statement) -> Result<Outcome, StoreError> {
+        self.store.execute(statement, Some(self.epoch)).await
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Not during a crash of the host: then there is no runtime, and the connection is closed anyway.
+        if !self.ended && tokio::runtime::Handle::try_current().is_ok() && !std::thread::panicking()
+        {
+            let (store, tx, epoch) = (self.store.clone(), self.tx, self.epoch);
+            store.link.tell(Statement::Rollback { tx }, epoch);
+        }
+    }
+}
+
+/// What a handler works on.
+pub struct SimConnection(Open);
+
+impl SimConnection {
+    /// One effect.
+    ///
+    /// # Errors
+    /// When the database is away.
+    pub async fn work(&mut self) -> Result<(), StoreError> {
+        self.0
+            .execute(Statement::Work { tx: self.0.tx })
+            .await
+            .map(|_| ())
+    }
+}
+
+/// An open transaction.
+pub struct SimTx(SimConnection);
+
+impl Store for SimStore {
+    type Tx = SimTx;
+
+    async fn begin(&self) -> Result<SimTx, StoreError> {
+        Ok(SimTx(SimConnection(self.open().await?)))
+    }
+
+    async fn record_dead_letter(&self, letter: &NewDeadLetter) -> Result<Recorded, StoreError> {
+        match self
+            .execute(Statement::Record(Box::new(letter.clone())), None)
+            .await?
+        {
+            Outcome::Recorded(recorded) => Ok(recorded),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn ping(&self) -> Result<(), StoreError> {
+        self.execute(Statement::Ping, None).await.map(|_| ())
+    }
+
+    fn is_contention(error: &(dyn Error + 'static)) -> bool {
+        matches!(error.downcast_ref(), Some(StoreError::Contention(_)))
+    }
+}
+
+impl WorkTx for SimTx {
+    type Conn = SimConnection;
+
+    async fn fence(
+        &mut self,
+        key: &FenceKey,
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<FenceVerdict, StoreError> {
+        let open = &self.0.0;
+        let wait = open.store.fence_wait;
+        let statement = Statement::Fence {
+            tx: open.tx,
+            key: key.clone(),
+            ttl,
+            wait,
+            deadline,
+        };
+        match open.execute(statement).await? {
+            Outcome::Fenced(verdict) => Ok(verdict),
+            _ => Err(odd()),
+        }
+    }
+
+    fn connection(&mut self) -> &mut SimConnection {
+        &mut self.0
+    }
+
+    async fn commit(mut self) -> Result<(), CommitError> {
+        let open = &mut self.0.0;
+        match open.execute(Statement::Commit { tx: open.tx }).await {
+            Ok(_) => {
+                open.ended = true;
+                Ok(())
+            }
+            Err(StoreError::Contention(error)) => Err(CommitError::Contention(error)),
+            Err(StoreError::Refused(error)) => Err(CommitError::Refused(error)),
+            Err(StoreError::Away(error)) => Err(CommitError::Unknown(error)),
+        }
+    }
+
+    async fn rollback(mut self) -> Result<(), StoreError> {
+        let open = &mut self.0.0;
+        open.execute(Statement::Rollback { tx: open.tx }).await?;
+        open.ended = true;
+        Ok(())
+    }
+}
+
+/// A locked dead letter.
+pub struct SimReviewTx {
+    open: Open,
+    letter: DeadLetter,
+}
+
+impl ReviewTx for SimReviewTx {
+    fn letter(&self) -> &DeadLetter {
+        &self.letter
+    }
+
+    async fn mark_replayed(mut self, by: &Reviewer) -> Result<(), StoreError> {
+        self.open
+            .execute(Statement::MarkReplayed {
+                tx: self.open.tx,
+                by: by.clone(),
+            })
+            .await?;
+        self.open.ended = true;
+        Ok(())
+    }
+}
+
+impl ReviewStore for SimStore {
+    type Tx = SimReviewTx;
+
+    async fn dead_letter(&self, id: DeadLetterId) -> Result<Option<DeadLetter>, StoreError> {
+        match self.execute(Statement::Letter(id), None).await? {
+            Outcome::Letter(letter) => Ok(*letter),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn dead_letters(
+        &self,
+        status: Option<Status>,
+        after: Option<(DateTime<Utc>, DeadLetterId)>,
+        limit: u32,
+    ) -> Result<Vec<DeadLetter>, StoreError> {
+        match self
+            .execute(
+                Statement::Letters {
+                    status,
+                    after,
+                    limit,
+                },
+                None,
+            )
+            .await?
+        {
+            Outcome::Letters(letters) => Ok(letters),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn lock_dead_letter(&self, id: DeadLetterId) -> Result<Option<SimReviewTx>, StoreError> {
+        let open = self.open().await?;
+        match open
+            .execute(Statement::LockLetter { tx: open.tx, id })
+            .await?
+        {
+            Outcome::Letter(letter) => Ok(letter.map(|letter| SimReviewTx { open, letter })),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn discard(
+        &self,
+        id: DeadLetterId,
+        reason: &DiscardReason,
+        by: &Reviewer,
+    ) -> Result<Discarded, StoreError> {
+        let statement = Statement::Discard {
+            id,
+            reason: reason.clone(),
+            by: by.clone(),
+        };
+        match self.execute(statement, None).await? {
+            Outcome::Discarded(discarded) => Ok(discarded),
+            _ => Err(odd()),
+        }
+    }
+}
+
+impl SweepStore for SimStore {
+    async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
+        match self.execute(Statement::Ping, None).await? {
+            Outcome::Now(now) => Ok(now),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn sweep(&self, batch: &SweepBatch) -> Result<u64, StoreError> {
+        match self.execute(Statement::Sweep(batch.clone()), None).await? {
+            Outcome::Rows(rows) => Ok(rows),
+            _ => Err(odd()),
+        }
+    }
+}
+
+impl AlertStore for SimStore {
+    async fn claim_alert(
+        &self,
+        claim_id: uuid::Uuid,
+        window: Duration,
+        lease: Duration,
+    ) -> Result<Option<AlertClaim>, StoreError> {
+        match self
+            .execute(
+                Statement::ClaimAlert {
+                    claim_id,
+                    window,
+                    lease,
+                },
+                None,
+            )
+            .await?
+        {
+            Outcome::Claim(claim) => Ok(*claim),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn alert_delivered(
+        &self,
+        claim: &AlertClaim,
+        _: Option<&ExternalId>,
+    ) -> Result<u64, StoreError> {
+        match self
+            .execute(Statement::AlertDelivered(Box::new(claim.clone())), None)
+            .await?
+        {
+            Outcome::Rows(rows) => Ok(rows),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn alert_failed(
+        &self,
+        claim: &AlertClaim,
+        retry_after: Duration,
+        _: &str,
+    ) -> Result<(), StoreError> {
+        let claim = Box::new(claim.clone());
+        self.execute(Statement::AlertFailed { claim, retry_after }, None)
+            .await
+            .map(|_| ())
+    }
+}

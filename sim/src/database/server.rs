@@ -1,0 +1,211 @@
+//! The database's host: answers statements that come over the network.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use harness::{
+    AlertClaim, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey, FenceVerdict,
+    NewDeadLetter, Recorded, Reviewer, Status, SweepBatch,
+};
+use uuid::Uuid;
+
+use super::{Database, Refusal};
+use crate::link::{Post, Session};
+use crate::timeline::Timeline;
+
+/// How long bookkeeping waits for a lock.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// A statement.
+pub(super) enum Statement {
+    Begin,
+    Fence {
+        tx: u64,
+        key: FenceKey,
+        ttl: Duration,
+        wait: Duration,
+        deadline: Duration,
+    },
+    Work {
+        tx: u64,
+    },
+    Commit {
+        tx: u64,
+    },
+    Rollback {
+        tx: u64,
+    },
+    Record(Box<NewDeadLetter>),
+    Ping,
+    Letter(DeadLetterId),
+    Letters {
+        status: Option<Status>,
+        after: Option<(DateTime<Utc>, DeadLetterId)>,
+        limit: u32,
+    },
+    LockLetter {
+        tx: u64,
+        id: DeadLetterId,
+    },
+    MarkReplayed {
+        tx: u64,
+        by: Reviewer,
+    },
+    Discard {
+        id: DeadLetterId,
+        reason: DiscardReason,
+        by: Reviewer,
+    },
+    Sweep(SweepBatch),
+    ClaimAlert {
+        claim_id: Uuid,
+        window: Duration,
+        lease: Duration,
+    },
+    AlertDelivered(Box<AlertClaim>),
+    AlertFailed {
+        claim: Box<AlertClaim>,
+        retry_after: Duration,
+    },
+}
+
+/// What it gave.
+pub(super) enum Outcome {
+    Begun(u64),
+    Fenced(FenceVerdict),
+    Done,
+    Recorded(Recorded),
+    Now(DateTime<Utc>),
+    Letter(Box<Option<DeadLetter>>),
+    Letters(Vec<DeadLetter>),
+    Discarded(Discarded),
+    Rows(u64),
+    Claim(Box<Option<AlertClaim>>),
+    Refused(Refusal),
+}
+
+/// One client's session.
+#[derive(Clone)]
+pub(super) struct DatabaseSession {
+    database: Database,
+    id: u64,
+}
+
+impl DatabaseSession {
+    async fn execute(&self, statement: Statement) -> Result<Outcome, Refusal> {
+        let database = &self.database;
+        Ok(match statement {
+            Statement::Begin => Outcome::Begun(database.begin(self.id)),
+            Statement::Fence {
+                tx,
+                key,
+                ttl,
+                wait,
+                deadline,
+            } => {
+                let verdict = database.fence(tx, &key, ttl, wait).await?;
+                if verdict == FenceVerdict::Acquired {
+                    // The server ends a session that is idle in its transaction.
+                    let (database, limit) = (database.clone(), deadline + deadline);
+                    tokio::spawn(async move {
+                        database.timeline.sleep(limit).await;
+                        database.abort(tx);
+                    });
+                }
+                Outcome::Fenced(verdict)
+            }
+            Statement::Work { tx } => {
+                database.work(tx)?;
+                Outcome::Done
+            }
+            Statement::Commit { tx } => {
+                database.commit(tx)?;
+                Outcome::Done
+            }
+            Statement::Rollback { tx } => {
+                database.abort(tx);
+                Outcome::Done
+            }
+            Statement::Record(letter) => {
+                Outcome::Recorded(database.record(self.id, &letter, LOCK_WAIT).await?)
+            }
+            Statement::Ping => Outcome::Now(Timeline::calendar(database.timeline.now())),
+            Statement::Letter(id) => Outcome::Letter(Box::new(
+                database.look(|tables| tables.letters.get(&id).cloned()),
+            )),
+            Statement::Letters {
+                status,
+                after,
+                limit,
+            } => Outcome::Letters(database.look(|tables| {
+                let mut letters: Vec<DeadLetter> = tables
+                    .letters
+                    .values()
+                    .filter(|letter| status.is_none_or(|status| letter.status == status))
+                    .filter(|letter| {
+                        after.is_none_or(|after| (letter.created_at, letter.letter.id) > after)
+                    })
+                    .cloned()
+                    .collect();
+                letters.sort_by_key(|letter| (letter.created_at, letter.letter.id));
+                letters.truncate(limit as usize);
+                letters
+            })),
+            Statement::LockLetter { tx, id } => {
+                Outcome::Letter(Box::new(database.lock_letter(tx, id, LOCK_WAIT).await?))
+            }
+            Statement::MarkReplayed { tx, by } => {
+                database.mark_replayed(tx, &by)?;
+                Outcome::Done
+            }
+            Statement::Discard { id, reason, by } => Outcome::Discarded(
+                database
+                    .discard(self.id, id, &reason, &by, LOCK_WAIT)
+                    .await?,
+            ),
+            Statement::Sweep(batch) => Outcome::Rows(database.sweep(&batch)),
+            Statement::ClaimAlert {
+                claim_id,
+                window,
+                lease,
+            } => Outcome::Claim(Box::new(database.claim_alert(claim_id, window, lease))),
+            Statement::AlertDelivered(claim) => Outcome::Rows(database.alert_delivered(&claim)),
+            Statement::AlertFailed { claim, retry_after } => {
+                database.alert_failed(&claim, retry_after);
+                Outcome::Done
+            }
+        })
+    }
+}
+
+impl Session<Statement, Outcome> for DatabaseSession {
+    async fn answer(&self, statement: Statement) -> Option<Outcome> {
+        Some(
+            self.execute(statement)
+                .await
+                .unwrap_or_else(Outcome::Refused),
+        )
+    }
+
+    fn closed(&self) {
+        self.database.abort_all(Some(self.id));
+    }
+}
+
+/// Serves the database.
+///
+/// # Errors
+/// When the port cannot be bound.
+pub async fn serve(database: Database, post: Post) -> std::io::Result<()> {
+    crate::link::serve(post, move || {
+        let mut state = database.state();
+        state.next += 1;
+        let id = state.next;
+        drop(state);
+        DatabaseSession {
+            database: database.clone(),
+            id,
+        }
+    })
+    .await
+}

@@ -1,0 +1,12 @@
+//! Deterministic simulation of the unchanged harness: one number, the seed, decides all.
+
+pub mod alerting;
+pub mod broker;
+pub mod checkers;
+pub mod database;
+pub mod history;
+pub mod jobs;
+pub mod link;
+pub mod plan;
+pub mod timeline;
+pub mod world;

@@ -1,0 +1,347 @@
+//! Calls from one host to another over simulated TCP.
+//!
+//! The network carries frames with the number of a message; the message itself lies in a table beside it. So delay, loss,
+//! order, cuts and partitions are the network's, and no type needs a wire format.
+//!
+//! TCP in the simulation never sends a lost segment again, so a stream may hang for ever. A call that is dropped before
+//! its answer came (a time-out) therefore closes its connection, and everybody else who waits on it is told.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::{mpsc, oneshot};
+use turmoil::net::{TcpListener, TcpStream};
+
+/// The port that every server listens on.
+const PORT: u16 = 1;
+
+/// Messages that are under way.
+#[derive(Clone, Default)]
+pub struct Post(Arc<Mutex<PostState>>);
+
+#[derive(Default)]
+struct PostState {
+    next: u64,
+    messages: BTreeMap<u64, Box<dyn Any + Send>>,
+}
+
+impl Post {
+    fn put<M: Send + 'static>(&self, message: M) -> u64 {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state.next += 1;
+        let number = state.next;
+        state.messages.insert(number, Box::new(message));
+        number
+    }
+
+    fn take<M: 'static>(&self, number: u64) -> Option<M> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        state
+            .messages
+            .remove(&number)?
+            .downcast()
+            .ok()
+            .map(|message| *message)
+    }
+}
+
+/// The other side cannot be reached, or the connection is lost.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the connection is lost")]
+pub struct Lost;
+
+struct Connection<A> {
+    outgoing: mpsc::UnboundedSender<u64>,
+    pending: Arc<Mutex<BTreeMap<u64, oneshot::Sender<A>>>>,
+    tasks: Vec<tokio::task::AbortHandle>,
+}
+
+impl<A> Drop for Connection<A> {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        self.pending
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
+    }
+}
+
+struct LinkState<A> {
+    /// Counts connections, so that a call knows whether its own is still there.
+    epoch: u64,
+    connection: Option<Connection<A>>,
+    next_call: u64,
+}
+
+/// A client's side: one connection, made when needed, shared by all calls.
+pub struct Link<Q, A> {
+    server: &'static str,
+    post: Post,
+    state: Arc<Mutex<LinkState<A>>>,
+    connecting: Arc<tokio::sync::Mutex<()>>,
+    questions: std::marker::PhantomData<fn(Q)>,
+}
+
+impl<Q, A> Clone for Link<Q, A> {
+    fn clone(&self) -> Self {
+        Self {
+            server: self.server,
+            post: self.post.clone(),
+            state: Arc::clone(&self.state),
+            connecting: Arc::clone(&self.connecting),
+            questions: std::marker::PhantomData,
+        }
+    }
+}
+
+/// What a frame's number stands for.
+struct Question<Q> {
+    call: u64,
+    body: Q,
+}
+
+struct Answer<A> {
+    call: u64,
+    body: A,
+}
+
+/// Closes the connection of a call that is given up.
+struct Unanswered<A: Send + 'static> {
+    state: Arc<Mutex<LinkState<A>>>,
+    epoch: u64,
+    answered: bool,
+}
+
+impl<A: Send + 'static> Drop for Unanswered<A> {
+    fn drop(&mut self) {
+        if !self.answered {
+            let closed = {
+                let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+                if state.epoch == self.epoch {
+                    state.connection.take()
+                } else {
+                    None
+                }
+            };
+            drop(closed);
+        }
+    }
+}
+
+impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
+    /// A link to `server`; nothing is connected yet.
+    pub fn new(server: &'static str, post: Post) -> Self {
+        let state = LinkState {
+            epoch: 0,
+            connection: None,
+            next_call: 0,
+        };
+        Self {
+            server,
+            post,
+            state: Arc::new(Mutex::new(state)),
+            connecting: Arc::default(),
+            questions: std::marker::PhantomData,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LinkState<A>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of the current connection; what was begun on another one is lost.
+    pub fn epoch(&self) -> u64 {
+        self.state().epoch
+    }
+
+    /// Asks, and waits for the answer for as long as the caller does. With `epoch`, only on that connection.
+    pub async fn call(&self, question: Q, epoch: Option<u64>) -> Result<A, Lost> {
+        let mut unanswered = Unanswered {
+            state: Arc::clone(&self.state),
+            epoch: 0,
+            answered: false,
+        };
+        if epoch.is_none() {
+            unanswered.answered = true;
+            self.connect().await?;
+            unanswered.answered = false;
+        }
+        let answer = {
+            let mut state = self.state();
+            state.next_call += 1;
+            let call = state.next_call;
+            if epoch.is_some_and(|epoch| epoch != state.epoch) {
+                unanswered.answered = true;
+                return Err(Lost);
+            }
+            unanswered.epoch = state.epoch;
+            let Some(connection) = &state.connection else {
+                unanswered.answered = true;
+                return Err(Lost);
+            };
+            let (sender, answer) = oneshot::channel();
+            connection
+                .pending
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(call, sender);
+            let number = self.post.put(Question {
+                call,
+                body: question,
+            });
+            if connection.outgoing.send(number).is_err() {
+                return Err(Lost);
+            }
+            answer
+        };
+        let answer = answer.await.map_err(|_| Lost)?;
+        unanswered.answered = true;
+        Ok(answer)
+    }
+
+    /// Sends something that needs no answer, if its connection is still there.
+    pub fn tell(&self, question: Q, epoch: u64) {
+        let state = self.state();
+        if state.epoch == epoch
+            && let Some(connection) = &state.connection
+        {
+            let number = self.post.put(Question {
+                call: 0,
+                body: question,
+            });
+            let _ = connection.outgoing.send(number);
+        }
+    }
+
+    async fn connect(&self) -> Result<(), Lost> {
+        let _one_at_a_time = self.connecting.lock().await;
+        if self.state().connection.is_some() {
+            return Ok(());
+        }
+        let stream = TcpStream::connect((self.server, PORT))
+            .await
+            .map_err(|_| Lost)?;
+        let (mut reader, mut writer) = stream.into_split();
+        let (outgoing, mut numbers) = mpsc::unbounded_channel::<u64>();
+        let pending: Arc<Mutex<BTreeMap<u64, oneshot::Sender<A>>>> = Arc::default();
+        let epoch = {
+            let mut state = self.state();
+            state.epoch += 1;
+            state.epoch
+        };
+        let writing = tokio::spawn(async move {
+            while let Some(number) = numbers.recv().await {
+                if writer.write_all(&number.to_be_bytes()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        let (post, waiting, state) = (
+            self.post.clone(),
+            Arc::clone(&pending),
+            Arc::clone(&self.state),
+        );
+        let reading = tokio::spawn(async move {
+            let mut frame = [0; 8];
+            while reader.read_exact(&mut frame).await.is_ok() {
+                let Some(answer) = post.take::<Answer<A>>(u64::from_be_bytes(frame)) else {
+                    continue;
+                };
+                let sender = waiting
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .remove(&answer.call);
+                if let Some(sender) = sender {
+                    let _ = sender.send(answer.body);
+                }
+            }
+            let closed = {
+                let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+                if state.epoch == epoch {
+                    state.connection.take()
+                } else {
+                    None
+                }
+            };
+            drop(closed);
+        });
+        let tasks = vec![writing.abort_handle(), reading.abort_handle()];
+        self.state().connection = Some(Connection {
+            outgoing,
+            pending,
+            tasks,
+        });
+        Ok(())
+    }
+}
+
+/// A server's side of one connection.
+pub trait Session<Q, A>: Clone + Send + Sync + 'static {
+    /// Answers one question; may take its time, others are answered meanwhile. `None` gives no answer, ever.
+    fn answer(&self, question: Q) -> impl Future<Output = Option<A>> + Send;
+
+    /// The client is gone.
+    fn closed(&self);
+}
+
+/// Serves every connection in a session of its own.
+///
+/// # Errors
+/// When the port cannot be bound.
+pub async fn serve<Q, A, S>(post: Post, open: impl Fn() -> S) -> std::io::Result<()>
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    S: Session<Q, A>,
+{
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        let (post, session) = (post.clone(), open());
+        tokio::spawn(async move {
+            session_loop(stream, post, &session).await;
+            session.closed();
+        });
+    }
+}
+
+async fn session_loop<Q, A, S>(stream: TcpStream, post: Post, session: &S)
+where
+    Q: Send + 'static,
+    A: Send + 'static,
+    S: Session<Q, A>,
+{
+    let (mut reader, mut writer) = stream.into_split();
+    let (answers, mut outgoing) = mpsc::unbounded_channel::<u64>();
+    let writing = tokio::spawn(async move {
+        while let Some(number) = outgoing.recv().await {
+            if writer.write_all(&number.to_be_bytes()).await.is_err() {
+                return;
+            }
+        }
+    });
+    let mut answering = tokio::task::JoinSet::new();
+    let mut frame = [0; 8];
+    while reader.read_exact(&mut frame).await.is_ok() {
+        let Some(question) = post.take::<Question<Q>>(u64::from_be_bytes(frame)) else {
+            continue;
+        };
+        let (post, session, answers) = (post.clone(), session.clone(), answers.clone());
+        answering.spawn(async move {
+            if let Some(body) = session.answer(question.body).await {
+                let _ = answers.send(post.put(Answer {
+                    call: question.call,
+                    body,
+                }));
+            }
+        });
+        while answering.try_join_next().is_some() {}
+    }
+    answering.abort_all();
+    writing.abort();
+}

@@ -1,0 +1,171 @@
+//! Simulated time: one clock for all hosts, and everybody who waits on it.
+//!
+//! Time passes in turmoil's ticks while something is under way, and jumps to the next deadline when nothing is: a week in
+//! which nobody has anything to do costs nothing.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::future::BoxFuture;
+use harness::Clock;
+
+#[derive(Debug, Default)]
+struct State {
+    now: Duration,
+    next_timer: u64,
+    /// Waiting timers by deadline, then by age.
+    timers: BTreeMap<(Duration, u64), Option<Waker>>,
+}
+
+/// The one clock of a simulated world. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Timeline(Arc<Mutex<State>>);
+
+impl Timeline {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Time since the world began.
+    pub fn now(&self) -> Duration {
+        self.state().now
+    }
+
+    /// The calendar time of a moment; the world begins with the year 2026.
+    pub fn calendar(moment: Duration) -> DateTime<Utc> {
+        let start = DateTime::from_timestamp(1_767_225_600, 0).unwrap_or_default();
+        start + TimeDelta::from_std(moment).unwrap_or(TimeDelta::MAX)
+    }
+
+    /// Lets time pass, and wakes whose time has come.
+    pub fn advance(&self, by: Duration) {
+        let due = {
+            let mut state = self.state();
+            state.now += by;
+            let now = state.now;
+            let mut due = Vec::new();
+            for ((deadline, _), waker) in state.timers.iter_mut() {
+                if *deadline > now {
+                    break;
+                }
+                due.extend(waker.take());
+            }
+            due
+        };
+        due.into_iter().for_each(Waker::wake);
+    }
+
+    /// How long until the next deadline that somebody waits for.
+    pub fn until_next_deadline(&self) -> Option<Duration> {
+        let state = self.state();
+        let (deadline, _) = state.timers.keys().next()?;
+        Some(deadline.saturating_sub(state.now))
+    }
+
+    /// Ready after `duration`.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        let mut state = self.state();
+        let id = state.next_timer;
+        state.next_timer += 1;
+        let key = (state.now.saturating_add(duration), id);
+        state.timers.insert(key, None);
+        Sleep {
+            timeline: self.clone(),
+            key,
+        }
+    }
+}
+
+/// A wait on a [`Timeline`]. Gives its place up when dropped, also by a crash of its host.
+#[derive(Debug)]
+pub struct Sleep {
+    timeline: Timeline,
+    key: (Duration, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.timeline.state();
+        if state.now >= self.key.0 {
+            return Poll::Ready(());
+        }
+        state.timers.insert(self.key, Some(context.waker().clone()));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.timeline.state().timers.remove(&self.key);
+    }
+}
+
+/// One host's clock: the timeline, with a calendar that may be wrong.
+#[derive(Debug, Clone)]
+pub struct SimClock {
+    timeline: Timeline,
+    skew: Arc<Mutex<TimeDelta>>,
+}
+
+impl SimClock {
+    /// A clock that is right.
+    pub fn new(timeline: Timeline) -> Self {
+        Self {
+            timeline,
+            skew: Arc::default(),
+        }
+    }
+
+    /// Makes the calendar jump. What measures and waits is not touched.
+    pub fn jump(&self, by: TimeDelta) {
+        *self.skew.lock().unwrap_or_else(PoisonError::into_inner) += by;
+    }
+}
+
+impl Clock for SimClock {
+    fn now(&self) -> DateTime<Utc> {
+        Timeline::calendar(self.timeline.now())
+            + *self.skew.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.timeline.now()
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        Box::pin(self.timeline.sleep(duration))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn time_passes_for_those_whose_deadline_has_come() {
+        let timeline = Timeline::default();
+        let mut short = timeline.sleep(Duration::from_secs(1));
+        let mut long = timeline.sleep(Duration::from_secs(604_800));
+        assert_eq!((&mut short).now_or_never(), None);
+        assert_eq!(timeline.until_next_deadline(), Some(Duration::from_secs(1)));
+        timeline.advance(Duration::from_secs(1));
+        assert_eq!((&mut short).now_or_never(), Some(()));
+        drop(short);
+        assert_eq!((&mut long).now_or_never(), None);
+        assert_eq!(
+            timeline.until_next_deadline(),
+            Some(Duration::from_secs(604_799))
+        );
+        drop(long);
+        assert_eq!(timeline.until_next_deadline(), None);
+    }
+}
