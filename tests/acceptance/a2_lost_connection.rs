@@ -255,6 +255,21 @@ async fn a2_the_database_dies_and_comes_back() {
         .seen
         .wait_for("runs", 1, |step| matches!(step, Step::RunStarted { .. }))
         .await;
+    // Not before: a server that dies under the handler's own statement is another story.
+    eventually("the effect is written, and not committed", async || {
+        let working = db
+            .count(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                 AND state = 'idle in transaction' AND query LIKE 'INSERT INTO ledger%'",
+            )
+            .await;
+        if working == 1 {
+            Ok(())
+        } else {
+            Err(format!("{working} such transactions"))
+        }
+    })
+    .await;
     db.server().kill().unwrap();
     open.add_permits(10);
     consumer

@@ -9,6 +9,7 @@ use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
 use acceptance::rig::{awards, run_all, watched};
 use acceptance::watch::Recorder;
+use futures_util::StreamExt as _;
 use harness::{
     AlertPump, AlertPumpConfig, AlertStore as _, BetterStack, BetterStackConfig, DeadLetterId,
     Envelope, NewDeadLetter, Shutdown, Step, Store as _,
@@ -48,12 +49,12 @@ impl Pump {
     }
 }
 
-/// Quick, for tests; the window stays long enough to group a burst.
+/// Quick, for tests. Only who wants to see time-outs makes the time-out short: a busy machine answers late.
 fn quick() -> AlertPumpConfig {
     AlertPumpConfig {
         window: Duration::from_millis(500),
-        timeout: Duration::from_millis(300),
-        lease: Duration::from_millis(600),
+        timeout: Duration::from_secs(10),
+        lease: Duration::from_secs(20),
         retry_first: Duration::from_millis(10),
         retry_cap: Duration::from_millis(100),
         poll_interval: Duration::from_millis(10),
@@ -87,14 +88,20 @@ async fn write_letters(db: &Db, count: usize) {
     run_all(db, awards()).await;
     let pattern = db.letters().await.pop().unwrap().letter;
     let store = db.store();
-    for _ in 1..count {
-        let letter = NewDeadLetter {
-            id: DeadLetterId(acceptance::db::random_id()),
-            job_id: job_id(),
-            ..pattern.clone()
-        };
-        store.record_dead_letter(&letter).await.unwrap();
-    }
+    let write = |letter: NewDeadLetter| {
+        let store = store.clone();
+        async move { store.record_dead_letter(&letter).await.unwrap() }
+    };
+    // Several at once, as several workers would.
+    let letters = (1..count).map(|_| NewDeadLetter {
+        id: DeadLetterId(acceptance::db::random_id()),
+        job_id: job_id(),
+        ..pattern.clone()
+    });
+    futures_util::stream::iter(letters.map(write))
+        .buffer_unordered(8)
+        .collect::<Vec<_>>()
+        .await;
 }
 
 async fn all_covered(db: &Db, letters: i64) {
@@ -181,8 +188,8 @@ async fn b4_a_burst_of_2000_makes_a_handful_of_incidents() {
         })
         .sum();
     assert_eq!(said, 2_000, "each incident says how many it stands for");
-    assert!(bodies.len() <= 12, "{} incidents", bodies.len());
-    // What "grouped" means, whatever the machine's speed: never two of one fingerprint in one window.
+    // A handful; and what "grouped" means, whatever the machine's speed: never two of one fingerprint in one window.
+    assert!(bodies.len() <= 20, "{} incidents", bodies.len());
     let closest: f64 = sqlx::query_scalar(
         "SELECT coalesce(min(extract(epoch FROM gap)), 1000)::float8 FROM \
          (SELECT sent_at - lag(sent_at) OVER (PARTITION BY fingerprint ORDER BY sent_at) AS gap FROM core.alert_incidents) g",
@@ -228,7 +235,12 @@ async fn b4_different_failures_are_different_incidents() {
 async fn misbehaving(answer: impl Fn(usize) -> ResponseTemplate + Send + Sync + 'static) {
     let db = Db::fresh().await;
     let endpoint = endpoint(move |n| if n < 3 { answer(n) } else { created() }).await;
-    let pump = Pump::start(&db, &endpoint, quick());
+    let impatient = AlertPumpConfig {
+        timeout: Duration::from_millis(500),
+        lease: Duration::from_secs(1),
+        ..quick()
+    };
+    let pump = Pump::start(&db, &endpoint, impatient);
     write_letters(&db, 20).await;
     all_covered(&db, 20).await;
     assert!(
@@ -305,7 +317,7 @@ async fn b4_a_crash_between_row_and_alert_loses_nothing() {
     write_letters(&db, 5).await;
     // A pump that claimed and vanished.
     let store = db.store();
-    let lease = Duration::from_millis(400);
+    let lease = Duration::from_secs(3);
     let claim = store
         .claim_alert(acceptance::db::random_id(), Duration::ZERO, lease)
         .await

@@ -104,7 +104,7 @@ impl Postgres {
         }
     }
 
-    /// Kills the server (SIGKILL to the postmaster), as a power cut would.
+    /// Kills the server (SIGKILL to all of its processes), as a power cut would.
     ///
     /// # Errors
     /// When this server was not started from local binaries, or is not running.

@@ -159,18 +159,43 @@ impl LocalServer {
         &self.log
     }
 
+    /// The postmaster and all its children at once, as a power cut would: a child that outlives the postmaster for a
+    /// moment could still commit something.
     pub(crate) fn kill(&mut self) -> Result<(), LocalError> {
-        self.signal_and_wait(Signal::SIGKILL)
+        // Asked before, because orphans have another parent.
+        let children = children_of(self.process.id());
+        self.signal(Signal::SIGKILL);
+        for child in &children {
+            let _ = kill(Pid::from_raw(*child), Signal::SIGKILL);
+        }
+        self.wait()?;
+        for _ in 0..PATIENCE_STEPS {
+            if !children
+                .iter()
+                .any(|child| Path::new(&format!("/proc/{child}")).exists())
+            {
+                return Ok(());
+            }
+            pause();
+        }
+        Err(LocalError::TooSlow {
+            what: "die",
+            log: tail(&self.log),
+        })
     }
 
     pub(crate) fn stop(&mut self) -> Result<(), LocalError> {
-        self.signal_and_wait(Signal::SIGQUIT)
+        self.signal(Signal::SIGQUIT);
+        self.wait()
     }
 
-    fn signal_and_wait(&mut self, signal: Signal) -> Result<(), LocalError> {
+    fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.process.id()) {
             let _ = kill(Pid::from_raw(pid), signal);
         }
+    }
+
+    fn wait(&mut self) -> Result<(), LocalError> {
         self.process
             .wait()
             .map_err(|e| LocalError::io(&self.folder, e))?;
@@ -212,9 +237,7 @@ impl LocalServer {
         let mut settings = fs::read_to_string(&path).map_err(|e| LocalError::io(&path, e))?;
         settings.push_str(&format!("{key} = '{}'\n", value.replace('\'', "''")));
         fs::write(&path, settings).map_err(|e| LocalError::io(&path, e))?;
-        if let Ok(pid) = i32::try_from(self.process.id()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGHUP);
-        }
+        self.signal(Signal::SIGHUP);
         Ok(())
     }
 }
@@ -300,6 +323,26 @@ fn wait_until_ready(process: &mut Child, folder: &Path, log: &Path) -> Result<()
         what: "start",
         log: tail(log),
     })
+}
+
+/// Processes whose parent is `parent`, from `/proc`.
+fn children_of(parent: u32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes
+        .filter_map(|process| {
+            let pid = process.file_name().to_str()?.parse().ok()?;
+            let stat = fs::read_to_string(process.path().join("stat")).ok()?;
+            // The name in parentheses may contain anything; state and parent follow it.
+            let parent_of = stat
+                .rsplit_once(')')?
+                .1
+                .split_whitespace()
+                .nth(1)?
+                .parse::<u32>()
+                .ok()?;
+            (parent_of == parent).then_some(pid)
+        })
+        .collect()
 }
 
 /// Here no runtime and no injected clock is needed: it is a step of a loop that waits for another program.
