@@ -141,7 +141,8 @@ async fn watch(db: &Db, workers: &mut Workers, messages: u64) -> anyhow::Result<
         if killed == 0 && left <= messages / 2 {
             workers.kill_one().await?;
             killed = 1;
-            bar.println("killed a worker with SIGKILL, and started it again");
+            // Also where there is no terminal, and so no bar.
+            bar.suspend(|| eprintln!("killed a worker with SIGKILL, and started it again"));
         }
         // A worker that a job killed is started again, as an orchestrator would.
         workers.revive()?;
