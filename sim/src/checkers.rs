@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use harness::{DeadLetterId, Event, FenceVerdict, JobId, Reason, RetryPolicy, Step};
 
@@ -480,9 +479,4 @@ fn every_job_has_an_outcome(seen: &Seen<'_>) -> Vec<Violation> {
         });
     }
     violations
-}
-
-/// Simulated time per wall time and the like are for reports; this is for messages.
-pub fn seconds(duration: Duration) -> f64 {
-    duration.as_secs_f64()
 }

@@ -3,24 +3,15 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use sim::checkers::check;
+use sim::jobs::silence_planned_panics;
 use sim::plan::Plan;
 use sim::world::run;
 
 const JOBS: usize = 30;
 
-/// Handlers panic as planned, by the thousand.
-fn quiet() {
-    let others = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str() != Some(sim::jobs::PLANNED_PANIC) {
-            others(panic);
-        }
-    }));
-}
-
 #[test]
 fn sim_the_same_seed_is_the_same_world() {
-    quiet();
+    silence_planned_panics();
     sim::world::check_build().unwrap();
     for seed in 0..8 {
         let plan = Plan::draw(seed, JOBS);
@@ -46,7 +37,7 @@ fn sim_a_plan_survives_its_file() {
 /// A fixed set here; more by hand: `cargo sim sweep`.
 #[test]
 fn sim_all_invariants_hold() {
-    quiet();
+    silence_planned_panics();
     for seed in 0..40 {
         let plan = Plan::draw(seed, JOBS);
         let ran = run(&plan).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use acceptance::db::{Db, queue_at};
+use acceptance::db::Db;
 use acceptance::rig::{awards, watched};
 use harness::{Consumer, ConsumerConfig, PgStore, PgStoreConfig};
 use sqlx::Executor as _;
@@ -119,8 +119,6 @@ async fn b1_a_fence_is_committed_by_the_harness_only() {
         error.contains("a fence is committed by the harness only"),
         "{error}"
     );
-    let queue = queue_at(db.url()).await;
-    queue.create(&acceptance::db::queue_name()).await.unwrap();
 }
 
 /// An override is visible where people look: in the metrics, with its rationale.

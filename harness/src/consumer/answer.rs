@@ -115,7 +115,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             last_error: ended.error,
             payload: jsonb_text(&held.envelope.body),
             body: held.envelope.body.clone(),
-            headers: held.headers.clone(),
+            headers: held.headers_text(),
         };
         let step = match self.record(&letter).await {
             Recorded::Written => Step::DeadLettered {

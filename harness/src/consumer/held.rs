@@ -15,27 +15,25 @@ pub(super) struct Held {
     pub(super) envelope: Envelope,
     /// Runs of this generation that were started before this delivery.
     pub(super) runs_before: u32,
-    /// All headers as received, as a JSON object.
-    pub(super) headers: String,
+    /// Headers that the envelope does not hold, because they could not be read.
+    unreadable: Option<serde_json::Value>,
 }
 
 impl Held {
     pub(super) fn new(receipt: Receipt, envelope: Envelope, redeliveries: u32) -> Self {
-        let headers = serde_json::json!(envelope.wire_headers()).to_string();
-        Self::with_headers(receipt, envelope, redeliveries, headers)
+        Self::with_headers(receipt, envelope, redeliveries, None)
     }
 
     pub(super) fn malformed(receipt: Receipt, malformed: Malformed, redeliveries: u32) -> Self {
-        let headers = malformed.headers.to_string();
         let envelope = Envelope::new(malformed.job_id, malformed.body);
-        Self::with_headers(receipt, envelope, redeliveries, headers)
+        Self::with_headers(receipt, envelope, redeliveries, Some(malformed.headers))
     }
 
     fn with_headers(
         receipt: Receipt,
         envelope: Envelope,
         redeliveries: u32,
-        headers: String,
+        unreadable: Option<serde_json::Value>,
     ) -> Self {
         let job = JobRef {
             id: envelope.job_id,
@@ -48,8 +46,17 @@ impl Held {
             job,
             envelope,
             runs_before,
-            headers: jsonb_text(headers.as_bytes()),
+            unreadable,
         }
+    }
+
+    /// All headers as received, as a JSON object that JSONB can hold. Only a dead letter needs it.
+    pub(super) fn headers_text(&self) -> String {
+        let headers = match &self.unreadable {
+            Some(headers) => headers.to_string(),
+            None => serde_json::json!(self.envelope.wire_headers()).to_string(),
+        };
+        jsonb_text(headers.as_bytes())
     }
 
     /// The run that this delivery is for, from 1.

@@ -104,7 +104,7 @@ pub(crate) fn main() -> ExitCode {
 
 fn run(command: &Command) -> anyhow::Result<u8> {
     world::check_build()?;
-    silence_planned_panics();
+    sim::jobs::silence_planned_panics();
     match command {
         Command::Run {
             seed,
@@ -132,16 +132,6 @@ fn run(command: &Command) -> anyhow::Result<u8> {
             keep_going,
         } => sweep(*from, *seeds, *jobs, *keep_going),
     }
-}
-
-/// Jobs panic by the thousand, on purpose.
-fn silence_planned_panics() {
-    let others = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        if panic.payload_as_str() != Some(sim::jobs::PLANNED_PANIC) {
-            others(panic);
-        }
-    }));
 }
 
 fn code_of(violations: &[Violation]) -> u8 {
