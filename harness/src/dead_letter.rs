@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::failure::ErrorClass;
@@ -11,7 +12,8 @@ use crate::ids::{CorrelationId, JobId, TenantId};
 use crate::names::{ConsumerName, QueueName};
 
 /// Names one dead letter (UUID v7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct DeadLetterId(pub Uuid);
 
 impl fmt::Display for DeadLetterId {
@@ -23,7 +25,8 @@ impl fmt::Display for DeadLetterId {
 macro_rules! text_enum {
     ($(#[$doc:meta])* $type:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(rename_all = "snake_case")]
         pub enum $type { $($(#[$variant_doc])* $variant,)* }
 
         impl $type {

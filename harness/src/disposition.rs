@@ -1,9 +1,12 @@
 //! What happens after a run, or instead of one: one table for every way in which it can end.
 
+use serde::{Deserialize, Serialize};
+
 use crate::dead_letter::Reason;
 
 /// How a delivery ended that was not applied and was no duplicate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The handler returned a transient failure.
     Transient,

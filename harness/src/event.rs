@@ -1,6 +1,10 @@
-//! What the harness does, step by step, as one stream: metrics, traces and test signals all come from it.
+//! What the harness does, step by step, as one stream: metrics, traces and test signals all come from it. Events can be
+//! stored (serde), so that a run can be checked long after it ended.
 
+use std::borrow::Cow;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::dead_letter::{DeadLetterId, Reason};
 use crate::disposition::Ending;
@@ -11,7 +15,7 @@ use crate::names::{ConsumerName, QueueName};
 use crate::retry::RetryPolicy;
 
 /// Whose step it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRef {
     /// The job.
     pub id: JobId,
@@ -22,7 +26,7 @@ pub struct JobRef {
 }
 
 /// One step.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event {
     /// The consumer, if it is a consumer's step.
     pub consumer: Option<ConsumerName>,
@@ -35,7 +39,8 @@ pub struct Event {
 }
 
 /// How a handler's run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RunResult {
     /// It returned `Ok`; nothing is committed yet.
     Worked,
@@ -51,7 +56,8 @@ pub enum RunResult {
 }
 
 /// Why a delivery was given back uncounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum DeferReason {
     /// A twin is running, here or elsewhere.
     Busy,
@@ -79,7 +85,8 @@ impl DeferReason {
 }
 
 /// What was done.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Step {
     /// A consumer starts.
     Started {
@@ -168,14 +175,14 @@ pub enum Step {
     /// A call to the store failed and is tried again.
     StoreFailed {
         /// Which call.
-        call: &'static str,
+        call: Cow<'static, str>,
         /// What happened.
         error: String,
     },
     /// A call to the queue failed.
     QueueFailed {
         /// Which call.
-        call: &'static str,
+        call: Cow<'static, str>,
         /// What happened.
         error: String,
     },

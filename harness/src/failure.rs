@@ -3,6 +3,8 @@
 use std::error::Error;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error_text::error_text;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -103,7 +105,8 @@ impl fmt::Display for Failure {
 }
 
 /// A kind of error: part of the fingerprint by which alerts are grouped. 1 to 64 characters `[a-z0-9_.:-]`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct ErrorClass(String);
 
 impl ErrorClass {
@@ -129,6 +132,18 @@ impl ErrorClass {
     /// The class as text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for ErrorClass {
+    fn from(text: String) -> Self {
+        Self::of(&text)
+    }
+}
+
+impl From<ErrorClass> for String {
+    fn from(class: ErrorClass) -> Self {
+        class.0
     }
 }
 

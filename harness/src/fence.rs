@@ -11,6 +11,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ids::{JobId, TenantId};
 use crate::names::ConsumerName;
 use crate::retry::RetryPolicy;
@@ -29,7 +31,8 @@ pub struct FenceKey {
 }
 
 /// What the fence said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum FenceVerdict {
     /// The key is ours until the transaction ends: do the work.
     Acquired,

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::ports::entropy::Entropy;
 
 /// Runs of one generation: the first and five retries.
@@ -9,7 +11,8 @@ pub const MAX_RUNS_DEFAULT: u32 = 6;
 
 /// Exponential backoff with upward jitter: wait *k* (from 0) is `base * 2^k`, stretched by a random factor in
 /// `[1, 1.5)`, at most `cap`. The factor stays below 2, so that a wait is longer than the one before it, until the cap.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Stored", into = "Stored")]
 pub struct RetryPolicy {
     base: Duration,
     cap: Duration,
@@ -36,6 +39,43 @@ pub enum RetryPolicyError {
         /// The longest wait.
         cap: Duration,
     },
+}
+
+/// As it is stored; what comes back went through the same rules.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    base: Duration,
+    cap: Duration,
+    retries: u32,
+    rationale: Option<String>,
+}
+
+impl From<RetryPolicy> for Stored {
+    fn from(policy: RetryPolicy) -> Self {
+        Self {
+            base: policy.base,
+            cap: policy.cap,
+            retries: policy.retries,
+            rationale: policy.rationale,
+        }
+    }
+}
+
+impl TryFrom<Stored> for RetryPolicy {
+    type Error = RetryPolicyError;
+
+    fn try_from(stored: Stored) -> Result<Self, RetryPolicyError> {
+        let standard = Self::default();
+        let is_standard = stored.rationale.is_none()
+            && (stored.base, stored.cap, stored.retries)
+                == (standard.base, standard.cap, standard.retries);
+        if is_standard {
+            return Ok(standard);
+        }
+        let rationale = stored.rationale.unwrap_or_default();
+        Self::overriding(stored.base, stored.cap, stored.retries, &rationale)
+    }
 }
 
 impl Default for RetryPolicy {

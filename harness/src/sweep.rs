@@ -128,7 +128,7 @@ impl<S: SweepStore, Q: QueuePort> Sweeper<S, Q> {
                 self.emit(
                     target,
                     Step::StoreFailed {
-                        call: "sweep",
+                        call: "sweep".into(),
                         error: error.clone(),
                     },
                 );

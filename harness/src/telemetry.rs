@@ -205,12 +205,12 @@ impl Observer for Telemetry {
                 info!("lease lost; somebody else answers for the message");
             }
             Step::StoreFailed { call, error } => {
-                counter!(STORE_FAILURES, &with("call", (*call).to_owned())).increment(1);
-                warn!(call, error, "a call to the store failed");
+                counter!(STORE_FAILURES, &with("call", call.to_string())).increment(1);
+                warn!(%call, error, "a call to the store failed");
             }
             Step::QueueFailed { call, error } => {
-                counter!(QUEUE_FAILURES, &with("call", (*call).to_owned())).increment(1);
-                warn!(call, error, "a call to the queue failed");
+                counter!(QUEUE_FAILURES, &with("call", call.to_string())).increment(1);
+                warn!(%call, error, "a call to the queue failed");
             }
             Step::Paused => {
                 gauge!(PAUSED, &labels).set(1.0);

@@ -1,13 +1,18 @@
-//! The handler of the simulation: does what the job's payload says.
+//! Jobs of the simulation, and the handler that does what their payload says.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use harness::{Failure, Handler, Job};
+use harness::{
+    Clock as _, ConsumerName, Envelope, Failure, Handler, Job, JobId, Message, QueueName,
+};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use crate::database::{SimConnection, SimStore};
+use crate::history::{Fact, Log};
 use crate::plan::{Behaviour, JobPlan};
-use crate::timeline::Timeline;
+use crate::timeline::SimClock;
 
 /// What a job says that was told to panic.
 pub const PLANNED_PANIC: &str = "panics as planned";
@@ -31,8 +36,31 @@ pub struct Task {
     work_ms: u64,
 }
 
-/// The bytes of a planned job.
-pub fn body(job: &JobPlan) -> Vec<u8> {
+/// The id of a planned job, as the consumer will know it.
+pub fn id_of(job: &JobPlan, queue: &QueueName) -> JobId {
+    match job.behaviour {
+        Behaviour::NoHeaders => JobId::derived(queue, &body(job)),
+        _ => JobId::from_key(Uuid::NAMESPACE_OID, &job.id.to_string()),
+    }
+}
+
+/// The message of a planned job.
+pub fn message(job: &JobPlan, queue: &QueueName) -> Message {
+    let body = body(job);
+    if job.behaviour == Behaviour::NoHeaders {
+        return Message::Wire {
+            headers: BTreeMap::new(),
+            body,
+        };
+    }
+    let envelope = Envelope::new(id_of(job, queue), body);
+    Message::Wire {
+        headers: envelope.wire_headers(),
+        body: envelope.body,
+    }
+}
+
+fn body(job: &JobPlan) -> Vec<u8> {
     let task = Task {
         job: job.id,
         behaviour: job.behaviour,
@@ -46,13 +74,19 @@ pub fn body(job: &JobPlan) -> Vec<u8> {
 
 /// Writes one effect, works for a while, and ends as planned.
 pub struct SimHandler {
-    timeline: Timeline,
+    clock: SimClock,
+    consumer: ConsumerName,
+    log: Log,
 }
 
 impl SimHandler {
-    /// A handler in a world.
-    pub fn new(timeline: Timeline) -> Self {
-        Self { timeline }
+    /// A handler on one host.
+    pub fn new(clock: SimClock, consumer: ConsumerName, log: Log) -> Self {
+        Self {
+            clock,
+            consumer,
+            log,
+        }
     }
 }
 
@@ -61,8 +95,14 @@ impl Handler<SimStore> for SimHandler {
 
     #[allow(clippy::panic)]
     async fn handle(&self, job: Job<Task>, tx: &mut SimConnection) -> Result<(), Failure> {
-        tx.work().await?;
-        self.timeline
+        self.log.fact(Fact::Ran {
+            job: job.id,
+            generation: job.generation,
+            run: job.run,
+        });
+        tx.work((job.id, self.consumer.clone()), job.generation)
+            .await?;
+        self.clock
             .sleep(Duration::from_millis(job.payload.work_ms))
             .await;
         match job.payload.behaviour {
@@ -73,6 +113,13 @@ impl Handler<SimStore> for SimHandler {
             Behaviour::PanicsRuns(runs) if job.run <= runs => panic!("{PLANNED_PANIC}"),
             Behaviour::FailsUntilReplayed if job.generation == 0 => {
                 Err(Failure::permanent("a bug that is fixed later"))
+            }
+            Behaviour::FailsHardUntil { at_ms }
+                if self.clock.elapsed() < Duration::from_millis(at_ms) =>
+            {
+                Err(Failure::permanent(
+                    "something that it needs is not there yet",
+                ))
             }
             _ => Ok(()),
         }

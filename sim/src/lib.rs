@@ -3,10 +3,13 @@
 pub mod alerting;
 pub mod broker;
 pub mod checkers;
+pub mod coverage;
 pub mod database;
 pub mod history;
 pub mod jobs;
 pub mod link;
+pub mod picture;
 pub mod plan;
+pub mod shrink;
 pub mod timeline;
 pub mod world;

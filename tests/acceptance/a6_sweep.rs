@@ -10,8 +10,11 @@ use acceptance::db::{Db, job_id};
 use acceptance::faults::{Call, Fault, Faulty, Point, When};
 use acceptance::rig::{Running, awards, run_all, watched};
 use harness::{
-    Envelope, FenceVerdict, PgStore, PgmqQueue, Shutdown, Step, SweepTarget, Sweeper, SweeperConfig,
+    Envelope, FenceVerdict, PgStore, PgmqQueue, Review, Shutdown, Step, SweepTarget, Sweeper,
+    SweeperConfig,
 };
+
+use crate::replaying::{dead_letter, operator, replay_that_crashes_before_the_mark, run};
 
 async fn sweeper(db: &Db) -> Sweeper<PgStore, PgmqQueue> {
     let config = SweeperConfig::new(vec![SweepTarget::of(&db.config())]);
@@ -193,6 +196,49 @@ async fn a6_a_backlog_on_any_of_a_consumers_queues_holds_the_sweep_back() {
     assert_eq!(sweeper.round().await.rows, 10);
 }
 
+/// A replay that was published and could not be recorded leaves its letter pending and its job applied. Replaying it again
+/// publishes another copy, however late: its fence must be there.
+#[tokio::test]
+async fn a6_a_fence_waits_for_the_decision_about_its_jobs_dead_letter() {
+    let db = Db::fresh().await;
+    let letter = dead_letter(&db).await.letter;
+    replay_that_crashes_before_the_mark(&db, letter.id).await;
+    run(&db).await;
+    assert_eq!(db.effects(letter.job_id).await, 1);
+    let expire = "UPDATE core.processed_jobs SET processed_at = clock_timestamp() - interval '8 days', \
+                  expires_at = clock_timestamp() - interval '1 day'";
+    db.execute(expire).await;
+    let sweeper = sweeper(&db).await;
+    assert_eq!(sweeper.round().await.rows, 0, "the letter is pending");
+
+    // The sweep read the clock, then the letter was replayed and the copy is on its way.
+    let asked_at = harness::SweepStore::now(&db.store()).await.unwrap();
+    let review = Review::new(db.store(), db.queue().await, watched().0);
+    review.replay(letter.id, &operator()).await.unwrap();
+    let target = SweepTarget::of(&db.config());
+    let batch = harness::SweepBatch {
+        consumer: target.consumer,
+        asked_at,
+        oldest: None,
+        retry_window: target.retry_window,
+        limit: 10,
+    };
+    let swept = harness::SweepStore::sweep(&db.store(), &batch).await;
+    assert_eq!(
+        swept.unwrap(),
+        0,
+        "the letter was decided after the clock was read"
+    );
+
+    run(&db).await;
+    assert_eq!(db.effects(letter.job_id).await, 1);
+    assert_eq!(
+        sweeper.round().await.rows,
+        1,
+        "decided and delivered: it may go"
+    );
+}
+
 #[tokio::test]
 async fn a6_two_sweepers_at_once_share_the_work() {
     let db = Db::fresh().await;
@@ -241,7 +287,7 @@ async fn a6_a_sweep_that_fails_once_comes_back() {
     })
     .await;
     assert_eq!(
-        seen.count(|step| matches!(step, Step::StoreFailed { call: "sweep", .. })),
+        seen.count(|step| matches!(step, Step::StoreFailed { call, .. } if call == "sweep")),
         1
     );
     shutdown.begin();

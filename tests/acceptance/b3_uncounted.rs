@@ -7,7 +7,7 @@ use std::time::Duration;
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
 use acceptance::rig::{Running, handler_fn, run_all};
-use harness::{DeferReason, Envelope, Step};
+use harness::{DeferReason, Envelope, QueueError, QueuePort as _, Step};
 use sqlx::Executor;
 
 const INSERT: &str = "INSERT INTO ledger (job_id, consumer, account, points) VALUES (gen_random_uuid(), 'awards', 'ada', 1)";
@@ -54,6 +54,59 @@ async fn b3_contention_is_not_the_jobs_failure() {
     consumer.stop().await;
     assert_eq!(calls.load(Ordering::SeqCst), 13);
     assert_eq!(db.fences(id).await, 1);
+}
+
+/// S6: whoever was handed a message answers for it, and nobody else: not an answer that is repeated, nor one that comes
+/// late.
+#[tokio::test]
+async fn b3_a_receipt_is_good_for_one_answer() {
+    let db = Db::fresh().await;
+    db.publish(&Envelope::new(job_id(), "{}")).await;
+    let (queue, name) = (db.queue().await, db.config().queue);
+    let lease = Duration::from_secs(60);
+    let lost = |answer| matches!(answer, Err(QueueError::LeaseLost));
+
+    let first = queue.receive(&name, 1, lease).await.unwrap().remove(0);
+    queue
+        .defer(&name, &first.receipt, Duration::ZERO)
+        .await
+        .unwrap();
+    assert!(
+        lost(queue.defer(&name, &first.receipt, lease).await),
+        "repeated"
+    );
+    assert!(
+        lost(queue.extend(&name, &first.receipt, lease).await),
+        "late"
+    );
+
+    let second = queue.receive(&name, 1, lease).await.unwrap().remove(0);
+    assert_eq!(
+        (first.redeliveries, second.redeliveries),
+        (0, 0),
+        "uncounted"
+    );
+    let late = [
+        queue.defer(&name, &first.receipt, Duration::ZERO).await,
+        queue.retry(&name, &first.receipt, Duration::ZERO).await,
+        queue.extend(&name, &first.receipt, Duration::ZERO).await,
+    ];
+    assert!(
+        late.into_iter().all(lost),
+        "the message is somebody else's now"
+    );
+    assert!(
+        queue.receive(&name, 1, lease).await.unwrap().is_empty(),
+        "still leased"
+    );
+
+    queue.retry(&name, &second.receipt, lease).await.unwrap();
+    let cut = queue
+        .extend(&name, &second.receipt, Duration::from_secs(1))
+        .await;
+    assert!(lost(cut), "an extension cannot cut the wait");
+    let waits = "SELECT count(*) FROM pgmq.q_points WHERE vt > clock_timestamp() + interval '50 s'";
+    assert_eq!(db.count(waits).await, 1);
 }
 
 #[tokio::test]

@@ -135,15 +135,7 @@ async fn b4_a_dead_letter_waits_for_the_database() {
     };
     let handler = awards();
     let consumer = Running::start_faulty(&db, plan, handler).await;
-    let failed = |step: &Step| {
-        matches!(
-            step,
-            Step::StoreFailed {
-                call: "record_dead_letter",
-                ..
-            }
-        )
-    };
+    let failed = |step: &Step| matches!(step, Step::StoreFailed { call, .. } if call == "record_dead_letter");
     consumer
         .seen
         .wait_for("the letter is tried several times", 4, failed)
@@ -203,15 +195,7 @@ async fn b4_a_dead_letter_waits_for_the_server() {
         .await;
     db.server().stop().unwrap();
     open.add_permits(10);
-    let failed = |step: &Step| {
-        matches!(
-            step,
-            Step::StoreFailed {
-                call: "record_dead_letter",
-                ..
-            }
-        )
-    };
+    let failed = |step: &Step| matches!(step, Step::StoreFailed { call, .. } if call == "record_dead_letter");
     consumer
         .seen
         .wait_for("the letter is tried", 2, failed)

@@ -187,7 +187,10 @@ impl<S: AlertStore, A: Alerter> AlertPump<S, A> {
             Ok(Err(error)) => crate::error_text::error_text(&error),
             Err(elapsed) => elapsed.to_string(),
         };
-        self.emit(Step::StoreFailed { call, error });
+        self.emit(Step::StoreFailed {
+            call: call.into(),
+            error,
+        });
         None
     }
 

@@ -7,8 +7,8 @@ use std::future::Future;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::Shared;
 use super::held::{Ended, Held};
-use super::{AWAY_CAP, AWAY_FIRST, Shared};
 use crate::dead_letter::{DeadLetterId, NewDeadLetter, Reason, Recorded};
 use crate::disposition::{Action, Ending};
 use crate::event::{DeferReason, JobRef, Step};
@@ -16,7 +16,7 @@ use crate::handler::Handler;
 use crate::jsonb::jsonb_text;
 use crate::ports::queue::{QueueError, QueuePort, Receipt};
 use crate::ports::store::{Store, StoreError};
-use crate::time::{Backoff, within};
+use crate::time::within;
 
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     /// Does what the table of endings says.
@@ -134,7 +134,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
 
     /// Until it is on record, whatever the store says meanwhile.
     async fn record(&self, letter: &NewDeadLetter) -> Recorded {
-        let mut backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        let mut backoff = self.outage_backoff();
         loop {
             let call = self.store.record_dead_letter(letter);
             let error = match within(&*self.env.clock, self.config.port_timeout, call).await {
@@ -149,7 +149,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             self.emit(
                 None,
                 Step::StoreFailed {
-                    call: "record_dead_letter",
+                    call: "record_dead_letter".into(),
                     error,
                 },
             );
@@ -165,7 +165,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     where
         F: Future<Output = Result<(), QueueError>>,
     {
-        let mut backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        let mut backoff = self.outage_backoff();
         loop {
             let error = match within(&*self.env.clock, self.config.port_timeout, ask()).await {
                 Ok(Ok(())) => return true,
@@ -173,7 +173,13 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 Ok(Err(error)) => crate::error_text::error_text(&error),
                 Err(elapsed) => elapsed.to_string(),
             };
-            self.emit(None, Step::QueueFailed { call, error });
+            self.emit(
+                None,
+                Step::QueueFailed {
+                    call: call.into(),
+                    error,
+                },
+            );
             self.env
                 .clock
                 .sleep(self.env.jittered(backoff.next_wait()))

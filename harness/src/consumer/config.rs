@@ -34,6 +34,9 @@ pub struct ConsumerConfig {
     pub poll_interval: Duration,
     /// The longest that one call to the store or the queue may take. Default 10 s.
     pub port_timeout: Duration,
+    /// The longest wait before a store or a queue that is away is asked again, before jitter; waits double from 100 ms.
+    /// Default 15 s.
+    pub outage_backoff_cap: Duration,
     /// From the beginning of a shutdown to its end. Default 25 s (orchestrators kill after 30 s).
     pub grace: Duration,
 }
@@ -77,6 +80,7 @@ impl ConsumerConfig {
             defer_delay: Duration::from_secs(1),
             poll_interval: Duration::from_millis(250),
             port_timeout: Duration::from_secs(10),
+            outage_backoff_cap: Duration::from_secs(15),
             grace: Duration::from_secs(25),
         }
     }
@@ -118,6 +122,12 @@ impl ConsumerConfig {
                 self.port_timeout,
                 millisecond,
                 "a call must have time to be answered",
+            ),
+            (
+                "outage_backoff_cap",
+                self.outage_backoff_cap,
+                millisecond,
+                "an outage must not be answered by asking without pause",
             ),
             (
                 "grace",

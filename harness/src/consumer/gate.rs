@@ -317,7 +317,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 self.emit(
                     None,
                     Step::StoreFailed {
-                        call,
+                        call: call.into(),
                         error: text.clone(),
                     },
                 );

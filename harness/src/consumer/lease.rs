@@ -34,7 +34,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                         self.emit(
                             None,
                             Step::QueueFailed {
-                                call: "extend",
+                                call: "extend".into(),
                                 error: error.to_string(),
                             },
                         );
@@ -43,7 +43,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                         self.emit(
                             None,
                             Step::QueueFailed {
-                                call: "extend",
+                                call: "extend".into(),
                                 error: elapsed.to_string(),
                             },
                         );

@@ -36,9 +36,8 @@ use crate::ports::queue::{Delivery, QueuePort};
 use crate::ports::store::Store;
 use crate::time::{Backoff, within};
 
-/// The first and the longest wait for a store or a broker that is away.
+/// The first wait for a store or a broker that is away.
 const AWAY_FIRST: Duration = Duration::from_millis(100);
-const AWAY_CAP: Duration = Duration::from_secs(15);
 
 /// Tells a consumer, a sweeper or an alert pump to stop. Clones tell the same ones.
 #[derive(Debug, Clone, Default)]
@@ -140,7 +139,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Consumer<S, Q, H> {
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     async fn consume(self: &Arc<Self>, shutdown: &Shutdown, tasks: &mut JoinSet<()>) {
         let places = self.config.concurrency + self.config.prefetch;
-        let mut queue_backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        let mut queue_backoff = self.outage_backoff();
         while !shutdown.has_begun() {
             while let Some(ended) = tasks.try_join_next() {
                 report_panic(ended);
@@ -179,7 +178,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                     self.emit(
                         None,
                         Step::QueueFailed {
-                            call: "receive",
+                            call: "receive".into(),
                             error: error.to_string(),
                         },
                     );
@@ -189,7 +188,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                     self.emit(
                         None,
                         Step::QueueFailed {
-                            call: "receive",
+                            call: "receive".into(),
                             error: elapsed.to_string(),
                         },
                     );
@@ -207,7 +206,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     /// Takes no new work until the store answers.
     async fn wait_for_store(&self, shutdown: &Shutdown) {
         self.emit(None, Step::Paused);
-        let mut backoff = Backoff::new(AWAY_FIRST, AWAY_CAP);
+        let mut backoff = self.outage_backoff();
         while !shutdown.has_begun() {
             let problem = match within(
                 &*self.env.clock,
@@ -227,7 +226,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             self.emit(
                 None,
                 Step::StoreFailed {
-                    call: "ping",
+                    call: "ping".into(),
                     error: problem,
                 },
             );
@@ -275,6 +274,10 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             }
         };
         self.keep_lease(&receipt, work).await;
+    }
+
+    fn outage_backoff(&self) -> Backoff {
+        Backoff::new(AWAY_FIRST, self.config.outage_backoff_cap)
     }
 
     fn emit(&self, job: Option<&JobRef>, step: Step) {

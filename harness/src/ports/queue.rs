@@ -10,12 +10,14 @@ use crate::names::QueueName;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A broker's name for one delivery of one message. A message that is delivered again gets another receipt.
+/// A broker's name for one delivery of one message. A message that is delivered again gets another receipt, and a receipt
+/// is good for one answer: once the message was given back, or delivered again, whatever comes with it changes nothing and
+/// is answered with [`QueueError::LeaseLost`]. Answers may be repeated and may come late.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Receipt {
     /// The message, as the broker knows it.
     pub message: String,
-    /// Which delivery of it.
+    /// Which delivery of it: a number that no other delivery of this message ever has.
     pub delivery: u64,
 }
 
@@ -41,7 +43,8 @@ pub enum QueueError {
     /// The broker cannot be reached or did not answer in time; whether it acted is unknown.
     #[error("the queue is away: {0}")]
     Away(#[source] BoxError),
-    /// The lease ran out and the message was delivered again, or it is gone. Whoever holds it now answers for it.
+    /// The lease ran out and the message was delivered again, or it was given back or removed. Whoever holds it now answers
+    /// for it.
     #[error("the lease on this delivery is lost")]
     LeaseLost,
     /// The broker understood and refused.
@@ -92,7 +95,8 @@ pub trait QueuePort: Clone + Send + Sync + 'static {
         delay: Duration,
     ) -> impl Future<Output = Result<(), QueueError>> + Send;
 
-    /// Makes the lease last `lease` from now.
+    /// Makes the lease last `lease` from now. Changes nothing once the message was given back: an extension that was still on
+    /// its way must not cut the wait (S6).
     fn extend(
         &self,
         queue: &QueueName,

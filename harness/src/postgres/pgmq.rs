@@ -4,9 +4,12 @@
 //! column is JSONB, so the body is kept as base64: `{"headers": {…}, "body": "…"}`. A row that is not of that form ends
 //! as a dead letter with its JSON text.
 //!
-//! Retry and defer change the row in place, guarded by `read_ct`. pgmq has no function for that: its own way, delete and
-//! send again, would give the message a new enqueue time, and the sweep would lose sight of how old it is. The guard makes
-//! an answer from a worker whose lease ran out a no-op, once somebody else was handed the message.
+//! Retry and defer change the row in place. pgmq has no function for that: its own way, delete and send again, would give
+//! the message a new enqueue time, and the sweep would lose sight of how old it is.
+//!
+//! A receipt is `last_read_at`, which every read sets anew, and giving the message back clears. So a receipt is good for
+//! one answer: one that is repeated, comes late, or comes from a worker whose lease ran out finds no row. (`read_ct` would
+//! not do: a deferral takes its delivery back out of it, and the next delivery has the same count.)
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -130,12 +133,13 @@ impl PgmqQueue {
         assignments: &str,
     ) -> Result<(), QueueError> {
         // A queue's name has no character that would need quoting.
-        let statement =
-            format!("UPDATE pgmq.q_{queue} SET {assignments} WHERE msg_id = $1 AND read_ct = $2");
-        let (message, delivery) = row_of(receipt)?;
+        let statement = format!(
+            "UPDATE pgmq.q_{queue} SET {assignments} WHERE msg_id = $1 AND last_read_at = $2"
+        );
+        let (message, read_at) = row_of(receipt)?;
         let done = sqlx::query(AssertSqlSafe(statement))
             .bind(message)
-            .bind(delivery)
+            .bind(read_at)
             .bind(interval(delay))
             .execute(&self.pool)
             .await
@@ -148,12 +152,13 @@ impl PgmqQueue {
     }
 }
 
-fn row_of(receipt: &Receipt) -> Result<(i64, i32), QueueError> {
+fn row_of(receipt: &Receipt) -> Result<(i64, DateTime<Utc>), QueueError> {
     let not_ours =
         || QueueError::Refused(format!("{receipt:?} is no receipt of this queue").into());
     let message = receipt.message.parse().map_err(|_| not_ours())?;
-    let delivery = i32::try_from(receipt.delivery).map_err(|_| not_ours())?;
-    Ok((message, delivery))
+    let micros = i64::try_from(receipt.delivery).map_err(|_| not_ours())?;
+    let read_at = DateTime::from_timestamp_micros(micros).ok_or_else(not_ours)?;
+    Ok((message, read_at))
 }
 
 fn queue_error(error: sqlx::Error) -> QueueError {
@@ -202,6 +207,9 @@ fn decode(message: Option<&str>) -> Message {
     }
 }
 
+/// Message, deliveries, when it was read, when it was enqueued, its text.
+type Row = (i64, i32, DateTime<Utc>, DateTime<Utc>, Option<String>);
+
 impl QueuePort for PgmqQueue {
     async fn receive(
         &self,
@@ -211,8 +219,8 @@ impl QueuePort for PgmqQueue {
     ) -> Result<Vec<Delivery>, QueueError> {
         let max = i32::try_from(max).unwrap_or(i32::MAX);
         // As text: a message that cannot be decoded, or is NULL, must not fail the call after its neighbours were leased.
-        let rows: Vec<(i64, i32, DateTime<Utc>, Option<String>)> = sqlx::query_as(
-            "SELECT msg_id, read_ct, enqueued_at, message::text FROM pgmq.read($1, $2, $3)",
+        let rows: Vec<Row> = sqlx::query_as(
+            "SELECT msg_id, read_ct, last_read_at, enqueued_at, message::text FROM pgmq.read($1, $2, $3)",
         )
         .bind(queue.as_str())
         .bind(lease_seconds(lease))
@@ -222,16 +230,18 @@ impl QueuePort for PgmqQueue {
         .map_err(queue_error)?;
         Ok(rows
             .into_iter()
-            .map(|(msg_id, read_ct, enqueued_at, message)| Delivery {
-                receipt: Receipt {
-                    message: msg_id.to_string(),
-                    delivery: u64::try_from(read_ct).unwrap_or(0),
+            .map(
+                |(msg_id, read_ct, read_at, enqueued_at, message)| Delivery {
+                    receipt: Receipt {
+                        message: msg_id.to_string(),
+                        delivery: u64::try_from(read_at.timestamp_micros()).unwrap_or(0),
+                    },
+                    queue: queue.clone(),
+                    message: decode(message.as_deref()),
+                    redeliveries: u32::try_from(read_ct.saturating_sub(1)).unwrap_or(0),
+                    enqueued_at,
                 },
-                queue: queue.clone(),
-                message: decode(message.as_deref()),
-                redeliveries: u32::try_from(read_ct.saturating_sub(1)).unwrap_or(0),
-                enqueued_at,
-            })
+            )
             .collect())
     }
 
@@ -251,8 +261,8 @@ impl QueuePort for PgmqQueue {
         receipt: &Receipt,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        self.give_back(queue, receipt, delay, "vt = clock_timestamp() + $3")
-            .await
+        let set = "vt = clock_timestamp() + $3, last_read_at = NULL";
+        self.give_back(queue, receipt, delay, set).await
     }
 
     async fn defer(
@@ -261,13 +271,8 @@ impl QueuePort for PgmqQueue {
         receipt: &Receipt,
         delay: Duration,
     ) -> Result<(), QueueError> {
-        self.give_back(
-            queue,
-            receipt,
-            delay,
-            "vt = clock_timestamp() + $3, read_ct = read_ct - 1",
-        )
-        .await
+        let set = "vt = clock_timestamp() + $3, last_read_at = NULL, read_ct = read_ct - 1";
+        self.give_back(queue, receipt, delay, set).await
     }
 
     async fn extend(

@@ -6,8 +6,8 @@ use chrono::{DateTime, Utc};
 use harness::{Delivery, Envelope, Message, QueueError, QueueName, QueuePort, Receipt};
 
 use super::{Request, Response};
+use crate::history::Log;
 use crate::link::{Link, Post};
-use crate::timeline::Timeline;
 
 /// A queue client on one host. Clones share its connection.
 #[derive(Clone)]
@@ -15,8 +15,8 @@ pub struct SimQueue(Link<Request, Response>);
 
 impl SimQueue {
     /// A client that connects when it is first used.
-    pub fn new(post: Post) -> Self {
-        Self(Link::new("broker", post))
+    pub fn new(post: Post, log: Log) -> Self {
+        Self(Link::new("broker", post, log))
     }
 
     async fn ask(&self, request: Request) -> Result<Response, QueueError> {
@@ -121,7 +121,7 @@ impl QueuePort for SimQueue {
 
     async fn oldest(&self, queue: &QueueName) -> Result<Option<DateTime<Utc>>, QueueError> {
         match self.ask(Request::Oldest(queue.clone())).await? {
-            Response::Oldest(oldest) => Ok(oldest.map(Timeline::calendar)),
+            Response::Oldest(oldest) => Ok(oldest),
             _ => Err(QueueError::Refused("an answer to another call".into())),
         }
     }

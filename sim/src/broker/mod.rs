@@ -4,14 +4,16 @@
 mod client;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use harness::{Delivery, Entropy, Envelope, JobId, Message, QueueName, Receipt, SeededEntropy};
+use chrono::{DateTime, TimeDelta, Utc};
+use harness::{Delivery, Entropy, Envelope, JobId, Message, QueueName, Receipt};
 
 pub use self::client::SimQueue;
-use crate::history::{Fact, History, Said};
-use crate::link::{Post, Session};
+use crate::history::{Fact, Log, LoggedEntropy};
+use crate::link::{Named, Post, Session};
+use crate::plan::Knobs;
 use crate::timeline::Timeline;
 
 #[derive(Debug, Clone)]
@@ -21,7 +23,10 @@ struct Row {
     job: JobId,
     generation: u32,
     visible_at: Duration,
+    /// Deliveries that count.
     deliveries: u64,
+    /// The receipt of the delivery that was not answered yet.
+    receipt: Option<u64>,
     enqueued_at: Duration,
 }
 
@@ -29,21 +34,21 @@ struct Row {
 struct State {
     rows: BTreeMap<u64, Row>,
     next: u64,
+    /// Receipts that were given out.
+    receipts: u64,
 }
-
-/// Says whether the outcome of a job's generation is durable.
-type Judge = Box<dyn Fn(JobId, u32) -> bool + Send + Sync>;
 
 /// The broker of a world. Clones share it.
 #[derive(Clone)]
 pub struct Broker {
     state: Arc<Mutex<State>>,
-    judge: Arc<OnceLock<Judge>>,
-    dice: Arc<SeededEntropy>,
+    dice: Arc<LoggedEntropy>,
     /// Of 1,000 receives, how many hand out a message that is leased to somebody else.
     duplicates_per_mille: u64,
+    /// How much its calendar is ahead of the database's.
+    skew: TimeDelta,
     timeline: Timeline,
-    history: History,
+    log: Log,
 }
 
 /// A call.
@@ -73,30 +78,49 @@ pub(crate) enum Request {
     Oldest(QueueName),
 }
 
+impl Named for Request {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Receive { .. } => "receive",
+            Self::Ack(_) => "ack",
+            Self::Retry { .. } => "retry",
+            Self::Defer { .. } => "defer",
+            Self::Extend { .. } => "extend",
+            Self::Publish { .. } => "publish",
+            Self::Oldest(_) => "oldest",
+        }
+    }
+
+    fn message(&self) -> Option<u64> {
+        match self {
+            Self::Ack(receipt)
+            | Self::Retry { receipt, .. }
+            | Self::Defer { receipt, .. }
+            | Self::Extend { receipt, .. } => receipt.message.parse().ok(),
+            _ => None,
+        }
+    }
+}
+
 /// Its answer.
 pub(crate) enum Response {
     Deliveries(Vec<Delivery>),
     Done,
     LeaseLost,
-    Oldest(Option<Duration>),
+    Oldest(Option<DateTime<Utc>>),
 }
 
 impl Broker {
     /// An empty one.
-    pub fn new(timeline: Timeline, history: History, seed: u64, duplicates_per_mille: u64) -> Self {
+    pub fn new(timeline: Timeline, log: Log, seed: u64, knobs: &Knobs) -> Self {
         Self {
             state: Arc::default(),
-            judge: Arc::default(),
-            dice: Arc::new(SeededEntropy::new(seed)),
-            duplicates_per_mille,
+            dice: Arc::new(LoggedEntropy::new(seed, log.clone())),
+            duplicates_per_mille: knobs.broker_duplicates_per_mille,
+            skew: TimeDelta::seconds(knobs.broker_ahead_s),
             timeline,
-            history,
+            log,
         }
-    }
-
-    /// Who knows whether an outcome is durable, for S3.
-    pub fn set_judge(&self, judge: impl Fn(JobId, u32) -> bool + Send + Sync + 'static) {
-        let _ = self.judge.set(Box::new(judge));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -104,8 +128,7 @@ impl Broker {
     }
 
     fn fact(&self, fact: Fact) {
-        self.history
-            .push(self.timeline.now(), "broker", Said::World(fact));
+        self.log.fact(fact);
     }
 
     /// Messages that are still there, leased and delayed ones included.
@@ -144,27 +167,33 @@ impl Broker {
             }
             ids.truncate(max);
             let mut deliveries = Vec::new();
+            let mut last_receipt = state.receipts;
             for id in ids {
                 let Some(row) = state.rows.get_mut(&id) else {
                     continue;
                 };
                 row.deliveries += 1;
+                last_receipt += 1;
+                row.receipt = Some(last_receipt);
                 row.visible_at = now + lease;
                 facts.push(Fact::Delivered {
                     message: id,
+                    job: row.job,
+                    generation: row.generation,
                     delivery: row.deliveries,
                 });
                 deliveries.push(Delivery {
                     receipt: Receipt {
                         message: id.to_string(),
-                        delivery: row.deliveries,
+                        delivery: last_receipt,
                     },
                     queue: queue.clone(),
                     message: row.message.clone(),
                     redeliveries: u32::try_from(row.deliveries - 1).unwrap_or(u32::MAX),
-                    enqueued_at: Timeline::calendar(row.enqueued_at),
+                    enqueued_at: Timeline::calendar(row.enqueued_at) + self.skew,
                 });
             }
+            state.receipts = last_receipt;
             deliveries
         };
         facts.into_iter().for_each(|fact| self.fact(fact));
@@ -177,15 +206,10 @@ impl Broker {
         };
         let removed = self.state().rows.remove(&message);
         if let Some(row) = removed {
-            let settled = self
-                .judge
-                .get()
-                .is_none_or(|judge| judge(row.job, row.generation));
             self.fact(Fact::Removed {
                 message,
-                job: Some(row.job),
+                job: row.job,
                 generation: row.generation,
-                settled,
             });
         }
         Response::Done
@@ -197,23 +221,31 @@ impl Broker {
         let Ok(message) = receipt.message.parse::<u64>() else {
             return Response::LeaseLost;
         };
-        {
+        let (job, generation, delivery) = {
             let mut state = self.state();
             let Some(row) = state
                 .rows
                 .get_mut(&message)
-                .filter(|row| row.deliveries == receipt.delivery)
+                .filter(|row| row.receipt == Some(receipt.delivery))
             else {
                 return Response::LeaseLost;
             };
+            let delivery = row.deliveries;
             row.visible_at = now + delay;
+            if counted.is_some() {
+                row.receipt = None;
+            }
             if counted == Some(false) {
                 row.deliveries -= 1;
             }
-        }
+            (row.job, row.generation, delivery)
+        };
         if let Some(counted) = counted {
             self.fact(Fact::GivenBack {
                 message,
+                job,
+                generation,
+                delivery,
                 counted,
                 delay,
             });
@@ -239,6 +271,7 @@ impl Broker {
                 generation,
                 visible_at: now,
                 deliveries: 0,
+                receipt: None,
                 enqueued_at: now,
             };
             state.rows.insert(id, row);
@@ -246,7 +279,7 @@ impl Broker {
         };
         self.fact(Fact::Published {
             message: id,
-            job: Some(job),
+            job,
             generation,
         });
     }
@@ -267,7 +300,8 @@ impl Broker {
             Request::Oldest(queue) => {
                 let state = self.state();
                 let rows = state.rows.values().filter(|row| row.queue == queue);
-                Response::Oldest(rows.map(|row| row.enqueued_at).min())
+                let oldest = rows.map(|row| row.enqueued_at).min();
+                Response::Oldest(oldest.map(|at| Timeline::calendar(at) + self.skew))
             }
         }
     }
@@ -277,8 +311,8 @@ impl Broker {
 struct BrokerSession(Broker);
 
 impl Session<Request, Response> for BrokerSession {
-    async fn answer(&self, request: Request) -> Option<Response> {
-        Some(self.0.answer(request))
+    async fn answer(&self, request: Request) -> Response {
+        self.0.answer(request)
     }
 
     fn closed(&self) {}
@@ -288,6 +322,6 @@ impl Session<Request, Response> for BrokerSession {
 ///
 /// # Errors
 /// When the port cannot be bound.
-pub async fn serve(broker: Broker, post: Post) -> std::io::Result<()> {
-    crate::link::serve(post, move || BrokerSession(broker.clone())).await
+pub async fn serve(broker: Broker, post: Post, log: Log) -> std::io::Result<()> {
+    crate::link::serve(post, log, move || BrokerSession(broker.clone())).await
 }

@@ -1,18 +1,22 @@
 //! The command line.
 
-use std::fmt::Write as _;
+mod check;
+mod commit;
+mod meta;
+mod one;
+mod shrink;
+mod sweep;
+
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use sim::checkers::{self, Violation};
-use sim::plan::Plan;
-use sim::world::{self, Ran};
+use sim::checkers::Violation;
 
 /// All invariants hold.
 const OK: u8 = 0;
-/// A safety invariant is broken (S1..S12).
+/// A safety invariant is broken (S1..S12, H1).
 const SAFETY: u8 = 1;
 /// Bad arguments, or a file that cannot be read.
 const USAGE: u8 = 2;
@@ -22,12 +26,16 @@ const LIVENESS: u8 = 3;
 const NONDETERMINISM: u8 = 4;
 /// The simulation itself broke.
 const BROKEN: u8 = 5;
+/// Something that was to be covered never happened.
+const UNCOVERED: u8 = 6;
 
-/// Runs the unchanged harness on simulated hosts and breaks everything around it.
+/// Runs the unchanged harness on simulated hosts and breaks everything around it. One number, the seed, decides all.
 #[derive(Parser)]
 #[command(
     name = "sim",
-    after_help = "Exit codes: 0 all invariants hold, 1 safety (S1..S12), 2 usage, 3 liveness (L1), 4 nondeterminism, 5 the simulation broke."
+    after_help = "A seed is a number or a commit hash (7 or more hexadecimal digits; what can be read as a number is one).\n\n\
+                  Exit codes: 0 all invariants hold, 1 safety (S1..S12, H1), 2 usage, 3 liveness (L1), 4 nondeterminism, \
+                  5 the simulation broke, 6 not everything was covered."
 )]
 struct Args {
     #[command(subcommand)]
@@ -38,235 +46,115 @@ struct Args {
 enum Command {
     /// Runs one seed.
     Run {
-        /// A number.
-        #[arg(long)]
+        /// A number or a commit hash.
+        #[arg(long, value_parser = seed)]
         seed: u64,
-        /// How many jobs.
-        #[arg(long, default_value_t = 100)]
-        jobs: usize,
-        /// Prints everything that happened.
-        #[arg(long)]
-        trace: bool,
-        /// Writes the plan to a file, to be edited and replayed.
-        #[arg(long, value_name = "FILE")]
-        save: Option<PathBuf>,
+        #[command(flatten)]
+        size: Size,
+        #[command(flatten)]
+        output: one::Output,
     },
     /// Runs many seeds; stops at the first failure.
-    Sweep {
-        /// How many.
-        #[arg(long, default_value_t = 100)]
-        seeds: u64,
-        /// The first.
-        #[arg(long, default_value_t = 0)]
-        from: u64,
-        /// How many jobs a seed.
-        #[arg(long, default_value_t = 100)]
-        jobs: usize,
-        /// Goes on after a failure.
-        #[arg(long)]
-        keep_going: bool,
-    },
-    /// Runs seeds twice and compares what happened, line by line.
-    Meta {
-        /// How many seeds.
-        #[arg(long, default_value_t = 10)]
-        seeds: u64,
-        /// The first.
-        #[arg(long, default_value_t = 0)]
-        from: u64,
-        /// How many jobs a seed.
-        #[arg(long, default_value_t = 30)]
-        jobs: usize,
-    },
-    /// Runs a plan file.
+    Sweep(sweep::Sweep),
+    /// Makes the plan of a failing seed, or of a plan file, small: leaves jobs, faults and hosts out as long as the same
+    /// invariant is broken.
+    Shrink(shrink::Shrink),
+    /// Runs plan files; all of `sim/corpus`, for one.
     Replay {
-        /// The file.
-        file: PathBuf,
-        /// Prints everything that happened.
-        #[arg(long)]
-        trace: bool,
+        /// The files. With more than one, a line each.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: one::Output,
     },
+    /// Runs seeds in two processes and compares everything, line by line: what happened, who drew randomness, read a clock
+    /// or sent a message.
+    Meta(meta::Meta),
+    /// Checks a stored history with today's checks, and says which verdicts changed.
+    Check {
+        /// A file written by `--save-history`.
+        file: PathBuf,
+    },
+    /// Prints everything about one seed; for `meta`.
+    #[command(hide = true)]
+    Log(meta::Log),
+}
+
+/// How large a world is.
+#[derive(clap::Args, Clone, Copy)]
+struct Size {
+    /// Jobs per seed.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    per_seed: usize,
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    sim::plan::parse_seed(text).map_err(|error| error.to_string())
 }
 
 pub(crate) fn main() -> ExitCode {
-    match run(&Args::parse().command) {
+    match run(Args::parse().command) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             eprintln!("sim: {error:#}");
-            ExitCode::from(if error.root_cause().is::<std::io::Error>() {
-                USAGE
-            } else {
-                BROKEN
-            })
+            let usage = error.chain().any(|cause| {
+                cause.is::<std::io::Error>()
+                    || cause.is::<serde_json::Error>()
+                    || cause.is::<BadFile>()
+            });
+            ExitCode::from(if usage { USAGE } else { BROKEN })
         }
     }
 }
 
-fn run(command: &Command) -> anyhow::Result<u8> {
-    world::check_build()?;
+/// What a file says cannot be done.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct BadFile(String);
+
+/// A plan file; whatever is wrong with it is a matter of usage.
+fn read_plan(file: &std::path::Path) -> anyhow::Result<sim::plan::Saved> {
+    sim::plan::Saved::read(file).map_err(|error| BadFile(format!("{error:#}")).into())
+}
+
+fn run(command: Command) -> anyhow::Result<u8> {
+    sim::world::check_build()?;
     sim::jobs::silence_planned_panics();
     match command {
-        Command::Run {
-            seed,
-            jobs,
-            trace,
-            save,
-        } => {
-            let plan = Plan::draw(*seed, *jobs);
-            if let Some(file) = save {
-                std::fs::write(file, serde_json::to_string_pretty(&plan)? + "\n")?;
-            }
-            let ran = world::run(&plan)?;
-            report(&plan, &ran, *trace)
-        }
-        Command::Replay { file, trace } => {
-            let plan = Plan::read(file)?;
-            let ran = world::run(&plan)?;
-            report(&plan, &ran, *trace)
-        }
-        Command::Meta { seeds, from, jobs } => meta(*from, *seeds, *jobs),
-        Command::Sweep {
-            seeds,
-            from,
-            jobs,
-            keep_going,
-        } => sweep(*from, *seeds, *jobs, *keep_going),
+        Command::Run { seed, size, output } => one::run(seed, size, &output),
+        Command::Replay { files, output } => one::replay(&files, &output),
+        Command::Sweep(sweep) => sweep.run(),
+        Command::Shrink(shrink) => shrink.run(),
+        Command::Meta(meta) => meta.run(),
+        Command::Check { file } => check::run(&file),
+        Command::Log(log) => log.run(),
     }
 }
 
 fn code_of(violations: &[Violation]) -> u8 {
     match violations {
         [] => OK,
-        _ if violations
-            .iter()
-            .all(|violation| violation.invariant.starts_with('L')) =>
-        {
-            LIVENESS
-        }
+        _ if violations.iter().all(Violation::is_liveness) => LIVENESS,
         _ => SAFETY,
     }
 }
 
-fn report(plan: &Plan, ran: &Ran, trace: bool) -> anyhow::Result<u8> {
-    let violations = checkers::check(plan, ran);
-    let mut text = String::new();
-    let trace_text = ran.history.trace();
-    if trace {
-        text.push_str(&trace_text);
-    }
-    writeln!(
-        text,
-        "seed {}; {} jobs; {:?}",
-        plan.seed,
-        plan.jobs.len(),
-        plan.knobs
-    )?;
-    for fault in &plan.faults {
-        writeln!(
-            text,
-            "fault at {} ms for {} ms: {:?}",
-            fault.at_ms, fault.lasts_ms, fault.kind
-        )?;
-    }
-    writeln!(
-        text,
-        "{} events, {} steps, {:.0} simulated seconds, digest {:016x}",
-        ran.history.len(),
-        ran.steps,
-        ran.simulated.as_secs_f64(),
-        digest(trace_text.as_bytes())
-    )?;
-    for violation in &violations {
-        writeln!(text, "VIOLATED {violation}")?;
-        let entries = ran.history.all();
-        for n in violation.proof.iter().filter_map(|n| entries.get(*n)) {
-            writeln!(
-                text,
-                "    {:>14.6} {:<8} {:?}",
-                n.at.as_secs_f64(),
-                n.host,
-                n.said
-            )?;
-        }
-    }
-    if violations.is_empty() {
-        writeln!(text, "all invariants hold")?;
-    }
-    std::io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(code_of(&violations))
+/// Names of violated invariants, each once.
+fn names(violations: &[Violation]) -> Vec<String> {
+    let mut names: Vec<String> = violations
+        .iter()
+        .map(|it| it.invariant.to_owned())
+        .collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
-fn sweep(from: u64, seeds: u64, jobs: usize, keep_going: bool) -> anyhow::Result<u8> {
-    let mut worst = OK;
-    let (mut failed, mut events, mut steps, mut simulated) = (0, 0, 0, 0.0);
-    for seed in from..from.saturating_add(seeds) {
-        let plan = Plan::draw(seed, jobs);
-        let ran = world::run(&plan)?;
-        events += ran.history.len();
-        steps += ran.steps;
-        simulated += ran.simulated.as_secs_f64();
-        let violations = checkers::check(&plan, &ran);
-        if violations.is_empty() {
-            continue;
-        }
-        failed += 1;
-        if worst != SAFETY {
-            worst = code_of(&violations);
-        }
-        for violation in violations.iter().take(3) {
-            eprintln!("seed {seed}: VIOLATED {violation}");
-        }
-        eprintln!("    reproduce: cargo sim run --seed {seed} --jobs {jobs}");
-        if !keep_going {
-            break;
-        }
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
-    let text = format!(
-        "{seeds} seeds from {from}: {failed} failed; {events} events, {steps} steps, {simulated:.0} simulated seconds\n"
-    );
-    std::io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(worst)
-}
-
-fn meta(from: u64, seeds: u64, jobs: usize) -> anyhow::Result<u8> {
-    for seed in from..from.saturating_add(seeds) {
-        let plan = Plan::draw(seed, jobs);
-        let (one, two) = (
-            world::run(&plan)?.history.trace(),
-            world::run(&plan)?.history.trace(),
-        );
-        if let Some(n) = first_difference(&one, &two) {
-            let line = |text: &str| text.lines().nth(n).unwrap_or("(the end)").to_owned();
-            eprintln!(
-                "seed {seed}: line {n} differs:\n  {}\n  {}",
-                line(&one),
-                line(&two)
-            );
-            return Ok(NONDETERMINISM);
-        }
-    }
-    writeln!(
-        std::io::stdout().lock(),
-        "{seeds} seeds from {from}: the same twice"
-    )?;
-    Ok(OK)
-}
-
-fn first_difference(one: &str, two: &str) -> Option<usize> {
-    if one == two {
-        return None;
-    }
-    let same = one
-        .lines()
-        .zip(two.lines())
-        .take_while(|(a, b)| a == b)
-        .count();
-    Some(same)
-}
-
-/// FNV-1a: short, and the same everywhere.
-fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

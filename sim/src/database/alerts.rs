@@ -32,7 +32,8 @@ pub struct Alerts {
 }
 
 impl Alerts {
-    pub(super) fn owe(&mut self, letter: &NewDeadLetter) {
+    /// Answers the letter's fingerprint.
+    pub(super) fn owe(&mut self, letter: &NewDeadLetter) -> String {
         let fingerprint = format!(
             "{}/{}/{}/{}",
             letter.queue, letter.consumer, letter.reason, letter.error_class
@@ -41,11 +42,12 @@ impl Alerts {
         self.owed.insert(
             letter.id,
             Owed {
-                fingerprint,
+                fingerprint: fingerprint.clone(),
                 claim: None,
                 covered: false,
             },
         );
+        fingerprint
     }
 
     /// Letters without a delivered alert.
@@ -117,13 +119,13 @@ impl Database {
         window: Duration,
         lease: Duration,
     ) -> Option<AlertClaim> {
-        claim(
-            &mut self.state().tables,
-            self.timeline.now(),
-            claim_id,
-            window,
-            lease,
-        )
+        let now = self.timeline.now();
+        let claim = claim(&mut self.state().tables, now, claim_id, window, lease)?;
+        self.fact(Fact::AlertClaimed {
+            claim: claim_id,
+            fingerprint: claim.fingerprint.clone(),
+        });
+        Some(claim)
     }
 
     pub(super) fn alert_delivered(&self, claim: &AlertClaim) -> u64 {
@@ -131,11 +133,11 @@ impl Database {
         let letters = {
             let mut state = self.state();
             let alerts = &mut state.tables.alerts;
-            let mut letters = 0;
-            for owed in alerts.owed.values_mut() {
+            let mut letters = Vec::new();
+            for (id, owed) in &mut alerts.owed {
                 if !owed.covered && owed.claim == Some(claim.claim_id) {
                     owed.covered = true;
-                    letters += 1;
+                    letters.push(*id);
                 }
             }
             if let Some(stream) = alerts.streams.get_mut(&claim.fingerprint) {
@@ -146,8 +148,13 @@ impl Database {
             }
             letters
         };
-        self.fact(Fact::LettersCovered { letters });
-        letters
+        let covered = letters.len() as u64;
+        self.fact(Fact::LettersCovered {
+            claim: claim.claim_id,
+            fingerprint: claim.fingerprint.clone(),
+            letters,
+        });
+        covered
     }
 
     pub(super) fn alert_failed(&self, claim: &AlertClaim, retry_after: Duration) {

@@ -6,12 +6,13 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use harness::{
     AlertClaim, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason, Discarded,
-    ExternalId, FenceKey, FenceVerdict, NewDeadLetter, Recorded, ReviewStore, ReviewTx, Reviewer,
-    Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
+    ExternalId, FenceKey, FenceVerdict, JobId, NewDeadLetter, Recorded, ReviewStore, ReviewTx,
+    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
 };
 
 use super::Refusal;
 use super::server::{Outcome, Statement};
+use crate::history::{Key, Log};
 use crate::link::{Link, Post};
 
 /// A store on one host. Clones share its connection.
@@ -23,9 +24,9 @@ pub struct SimStore {
 
 impl SimStore {
     /// A store whose twins wait `fence_wait` for a fence.
-    pub fn new(post: Post, fence_wait: Duration) -> Self {
+    pub fn new(post: Post, log: Log, fence_wait: Duration) -> Self {
         Self {
-            link: Link::new("database", post),
+            link: Link::new("database", post, log),
             fence_wait,
         }
     }
@@ -42,6 +43,9 @@ impl SimStore {
             Ok(Outcome::Refused(refusal @ Refusal::NoTransaction)) => {
                 Err(StoreError::Away(refusal.into()))
             }
+            Ok(Outcome::Refused(refusal @ Refusal::Aborted)) => {
+                Err(StoreError::Refused(refusal.into()))
+            }
             Ok(outcome) => Ok(outcome),
             Err(lost) => Err(StoreError::Away(lost.into())),
         }
@@ -55,6 +59,7 @@ impl SimStore {
             store: self.clone(),
             tx,
             epoch: self.link.epoch(),
+            job: None,
             ended: false,
         })
     }
@@ -70,6 +75,7 @@ struct Open {
     store: SimStore,
     tx: u64,
     epoch: u64,
+    job: Option<JobId>,
     ended: bool,
 }
 
@@ -84,8 +90,9 @@ impl Drop for Open {
         // Not during a crash of the host: then there is no runtime, and the connection is closed anyway.
         if !self.ended && tokio::runtime::Handle::try_current().is_ok() && !std::thread::panicking()
         {
-            let (store, tx, epoch) = (self.store.clone(), self.tx, self.epoch);
-            store.link.tell(Statement::Rollback { tx }, epoch);
+            let (tx, job) = (self.tx, self.job);
+            let statement = Statement::Rollback { tx, job };
+            self.store.link.tell(statement, self.epoch);
         }
     }
 }
@@ -98,11 +105,13 @@ impl SimConnection {
     ///
     /// # Errors
     /// When the database is away.
-    pub async fn work(&mut self) -> Result<(), StoreError> {
-        self.0
-            .execute(Statement::Work { tx: self.0.tx })
-            .await
-            .map(|_| ())
+    pub async fn work(&mut self, key: Key, generation: u32) -> Result<(), StoreError> {
+        let statement = Statement::Work {
+            tx: self.0.tx,
+            key,
+            generation,
+        };
+        self.0.execute(statement).await.map(|_| ())
     }
 }
 
@@ -144,7 +153,8 @@ impl WorkTx for SimTx {
         ttl: Duration,
         deadline: Duration,
     ) -> Result<FenceVerdict, StoreError> {
-        let open = &self.0.0;
+        let open = &mut self.0.0;
+        open.job = Some(key.job_id);
         let wait = open.store.fence_wait;
         let statement = Statement::Fence {
             tx: open.tx,
@@ -165,7 +175,13 @@ impl WorkTx for SimTx {
 
     async fn commit(mut self) -> Result<(), CommitError> {
         let open = &mut self.0.0;
-        match open.execute(Statement::Commit { tx: open.tx }).await {
+        match open
+            .execute(Statement::Commit {
+                tx: open.tx,
+                job: open.job,
+            })
+            .await
+        {
             Ok(_) => {
                 open.ended = true;
                 Ok(())
@@ -178,7 +194,11 @@ impl WorkTx for SimTx {
 
     async fn rollback(mut self) -> Result<(), StoreError> {
         let open = &mut self.0.0;
-        open.execute(Statement::Rollback { tx: open.tx }).await?;
+        open.execute(Statement::Rollback {
+            tx: open.tx,
+            job: open.job,
+        })
+        .await?;
         open.ended = true;
         Ok(())
     }

@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 pub use self::client::{SimConnection, SimStore};
 pub use self::server::serve;
 use crate::broker::Broker;
-use crate::history::{Fact, History, Key, Said};
+use crate::history::{Fact, Key, Log};
 use crate::timeline::Timeline;
 
 /// A committed fence.
@@ -46,6 +46,17 @@ pub struct Tables {
     pub alerts: alerts::Alerts,
 }
 
+impl Tables {
+    /// Dead letters of a job that wait for a decision.
+    pub fn pending(&self, key: &Key) -> usize {
+        let letters = self.letters.values();
+        letters
+            .filter(|it| it.letter.job_id == key.0 && it.letter.consumer == key.1)
+            .filter(|it| it.status == Status::PendingReview)
+            .count()
+    }
+}
+
 /// Why a statement failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -55,15 +66,34 @@ pub enum Refusal {
     /// The transaction is not there: its connection or its session was ended.
     #[error("there is no such transaction")]
     NoTransaction,
+    /// An earlier statement failed.
+    #[error("the transaction is aborted")]
+    Aborted,
 }
 
 #[derive(Debug)]
 struct Transaction {
     session: u64,
+    /// Holds this key of the fences.
     key: Option<Key>,
+    /// Holds this row of the dead letters.
     letter: Option<DeadLetterId>,
     fence: Option<(Fence, u32)>,
-    effects: u32,
+    /// Effects by job and generation.
+    effects: BTreeMap<(Key, u32), u32>,
+    aborted: bool,
+    /// Ends it when it is idle for too long.
+    idle: Option<IdleLimit>,
+}
+
+/// Gone with its transaction.
+#[derive(Debug)]
+struct IdleLimit(tokio::task::AbortHandle);
+
+impl Drop for IdleLimit {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 #[derive(Debug, Default)]
@@ -73,6 +103,17 @@ struct State {
     next: u64,
 }
 
+impl State {
+    /// An open transaction in which no statement failed.
+    fn alive(&mut self, id: u64) -> Result<&mut Transaction, Refusal> {
+        let transaction = self.open.get_mut(&id).ok_or(Refusal::NoTransaction)?;
+        if transaction.aborted {
+            return Err(Refusal::Aborted);
+        }
+        Ok(transaction)
+    }
+}
+
 /// The database of a world. Clones share it.
 #[derive(Clone)]
 pub struct Database {
@@ -80,7 +121,7 @@ pub struct Database {
     /// Some transaction ended: who waits for a lock looks again.
     changed: Arc<Notify>,
     timeline: Timeline,
-    history: History,
+    log: Log,
     broker: Broker,
 }
 
@@ -92,12 +133,12 @@ enum Lock<T> {
 
 impl Database {
     /// An empty one. It looks at the broker only to write down what a sweep should not have done.
-    pub fn new(timeline: Timeline, history: History, broker: Broker) -> Self {
+    pub fn new(timeline: Timeline, log: Log, broker: Broker) -> Self {
         Self {
             state: Arc::default(),
             changed: Arc::default(),
             timeline,
-            history,
+            log,
             broker,
         }
     }
@@ -112,8 +153,7 @@ impl Database {
     }
 
     fn fact(&self, fact: Fact) {
-        self.history
-            .push(self.timeline.now(), "database", Said::World(fact));
+        self.log.fact(fact);
     }
 
     fn begin(&self, session: u64) -> u64 {
@@ -127,10 +167,24 @@ impl Database {
                 key: None,
                 letter: None,
                 fence: None,
-                effects: 0,
+                effects: BTreeMap::new(),
+                aborted: false,
+                idle: None,
             },
         );
         id
+    }
+
+    /// The server ends a session that is idle in its transaction for so long.
+    fn limit_idle(&self, id: u64, limit: Duration) {
+        let database = self.clone();
+        let waiting = tokio::spawn(async move {
+            database.timeline.sleep(limit).await;
+            database.abort(id);
+        });
+        if let Some(transaction) = self.state().open.get_mut(&id) {
+            transaction.idle = Some(IdleLimit(waiting.abort_handle()));
+        }
     }
 
     /// Ends a transaction without committing it.
@@ -167,6 +221,7 @@ impl Database {
     /// Tries until it is free, at most `wait`.
     async fn locked<T>(
         &self,
+        id: u64,
         wait: Duration,
         attempt: impl Fn(&mut State) -> Result<Lock<T>, Refusal>,
     ) -> Result<T, Refusal> {
@@ -183,17 +238,20 @@ impl Database {
             tokio::select! {
                 biased;
                 () = &mut changed => {}
-                () = &mut timeout => return Err(Refusal::LockTimeout),
+                () = &mut timeout => {
+                    if let Some(transaction) = self.state().open.get_mut(&id) {
+                        transaction.aborted = true;
+                    }
+                    return Err(Refusal::LockTimeout);
+                }
             }
         }
     }
 
     /// `INSERT … ON CONFLICT DO NOTHING` into the fences: true when this transaction holds the key now.
     async fn take_key(&self, id: u64, key: &Key, wait: Duration) -> Result<bool, Refusal> {
-        self.locked(wait, |state| {
-            if !state.open.contains_key(&id) {
-                return Err(Refusal::NoTransaction);
-            }
+        self.locked(id, wait, |state| {
+            state.alive(id)?;
             if state.tables.fences.contains_key(key) {
                 return Ok(Lock::Free(false));
             }
@@ -236,7 +294,7 @@ impl Database {
         if settled {
             return Ok(FenceVerdict::Settled);
         }
-        let transaction = state.open.get_mut(&id).ok_or(Refusal::NoTransaction)?;
+        let transaction = state.alive(id)?;
         let fence = Fence {
             processed_at,
             expires_at: processed_at.saturating_add(ttl),
@@ -245,36 +303,65 @@ impl Database {
         Ok(FenceVerdict::Acquired)
     }
 
-    /// One effect of the handler.
-    fn work(&self, id: u64) -> Result<(), Refusal> {
-        self.state()
-            .open
-            .get_mut(&id)
-            .ok_or(Refusal::NoTransaction)?
-            .effects += 1;
+    /// One effect of a handler.
+    fn work(&self, id: u64, key: &Key, generation: u32) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let transaction = state.alive(id)?;
+        *transaction
+            .effects
+            .entry((key.clone(), generation))
+            .or_default() += 1;
         Ok(())
     }
 
+    /// Makes durable whatever the transaction did: it is not the database that ties an effect to its fence.
     fn commit(&self, id: u64) -> Result<(), Refusal> {
-        let fact = {
+        let facts = {
             let mut state = self.state();
-            let transaction = state.open.remove(&id).ok_or(Refusal::NoTransaction)?;
-            let (Some(key), Some((fence, generation))) = (transaction.key, transaction.fence)
-            else {
-                return Err(Refusal::NoTransaction);
-            };
-            *state.tables.effects.entry(key.clone()).or_default() += transaction.effects;
-            state.tables.fences.insert(key.clone(), fence);
-            Fact::Committed {
+            state.alive(id)?;
+            let mut transaction = state.open.remove(&id).ok_or(Refusal::NoTransaction)?;
+            let mut committed = BTreeMap::new();
+            for (place, effects) in std::mem::take(&mut transaction.effects) {
+                committed.insert(place, (effects, false));
+            }
+            if let (Some(key), Some((fence, generation))) =
+                (transaction.key.clone(), transaction.fence.clone())
+            {
+                state.tables.fences.insert(key.clone(), fence);
+                committed.entry((key, generation)).or_insert((0, false)).1 = true;
+            }
+            for ((key, _), (effects, _)) in &committed {
+                *state.tables.effects.entry(key.clone()).or_default() += effects;
+            }
+            committed
+        };
+        for ((key, generation), (effects, fence)) in facts {
+            self.fact(Fact::Committed {
                 key,
                 generation,
-                effects: transaction.effects as usize,
-                fence: true,
-            }
-        };
-        self.fact(fact);
+                effects,
+                fence,
+            });
+        }
         self.changed.notify_waiters();
         Ok(())
+    }
+
+    /// Somebody with a client sets `expires_at` of fences to now.
+    pub fn expire_fences(&self, may: impl Fn(&Key) -> bool) {
+        let now = self.timeline.now();
+        let keys: Vec<Key> = {
+            let mut state = self.state();
+            let fences = state.tables.fences.iter_mut();
+            fences
+                .filter(|(key, _)| may(key))
+                .map(|(key, fence)| {
+                    fence.expires_at = now;
+                    key.clone()
+                })
+                .collect()
+        };
+        self.fact(Fact::FencesExpired { keys });
     }
 
     async fn record(
@@ -316,14 +403,14 @@ impl Database {
                 reviewed_by: None,
             };
             state.tables.letters.insert(letter.id, row);
-            state.tables.alerts.owe(letter);
+            let fingerprint = state.tables.alerts.owe(letter);
             Fact::LetterWritten {
                 id: letter.id,
                 key: key.clone(),
                 generation: letter.generation,
                 reason: letter.reason,
                 attempts: letter.attempts,
-                applied: state.tables.fences.contains_key(key),
+                fingerprint,
             }
         };
         self.fact(fact);
@@ -353,17 +440,19 @@ impl Database {
             due.truncate(batch.limit as usize);
             for (_, key) in due {
                 if let Some(fence) = state.tables.fences.remove(&key) {
-                    gone.push((key, now.saturating_sub(fence.processed_at)));
+                    let pending = state.tables.pending(&key);
+                    gone.push((key, now.saturating_sub(fence.processed_at), pending));
                 }
             }
         }
         let removed = gone.len() as u64;
-        for (key, age) in gone {
+        for (key, age, letters_pending) in gone {
             let copies_queued = self.broker.copies_of(key.0);
             self.fact(Fact::FenceSwept {
                 key,
-                copies_queued,
                 age,
+                copies_queued,
+                letters_pending,
             });
         }
         self.changed.notify_waiters();

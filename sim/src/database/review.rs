@@ -16,7 +16,7 @@ impl Database {
         letter: DeadLetterId,
         wait: Duration,
     ) -> Result<Option<DeadLetter>, Refusal> {
-        self.locked(wait, |state| {
+        self.locked(id, wait, |state| {
             let Some(row) = state.tables.letters.get(&letter).cloned() else {
                 return Ok(Lock::Free(None));
             };

@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey, FenceVerdict,
+    AlertClaim, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey, FenceVerdict, JobId,
     NewDeadLetter, Recorded, Reviewer, Status, SweepBatch,
 };
 use uuid::Uuid;
 
 use super::{Database, Refusal};
-use crate::link::{Post, Session};
+use crate::history::{Key, Log};
+use crate::link::{Named, Post, Session};
 use crate::timeline::Timeline;
 
 /// How long bookkeeping waits for a lock.
@@ -28,12 +29,17 @@ pub(super) enum Statement {
     },
     Work {
         tx: u64,
+        key: Key,
+        generation: u32,
     },
     Commit {
         tx: u64,
+        /// For pictures only.
+        job: Option<JobId>,
     },
     Rollback {
         tx: u64,
+        job: Option<JobId>,
     },
     Record(Box<NewDeadLetter>),
     Ping,
@@ -67,6 +73,39 @@ pub(super) enum Statement {
         claim: Box<AlertClaim>,
         retry_after: Duration,
     },
+}
+
+impl Named for Statement {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Begin => "begin",
+            Self::Fence { .. } => "fence",
+            Self::Work { .. } => "work",
+            Self::Commit { .. } => "commit",
+            Self::Rollback { .. } => "rollback",
+            Self::Record(_) => "record_dead_letter",
+            Self::Ping => "ping",
+            Self::Letter(_) => "dead_letter",
+            Self::Letters { .. } => "dead_letters",
+            Self::LockLetter { .. } => "lock_dead_letter",
+            Self::MarkReplayed { .. } => "mark_replayed",
+            Self::Discard { .. } => "discard",
+            Self::Sweep(_) => "sweep",
+            Self::ClaimAlert { .. } => "claim_alert",
+            Self::AlertDelivered(_) => "alert_delivered",
+            Self::AlertFailed { .. } => "alert_failed",
+        }
+    }
+
+    fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Fence { key, .. } => Some(key.job_id),
+            Self::Work { key, .. } => Some(key.0),
+            Self::Commit { job, .. } | Self::Rollback { job, .. } => *job,
+            Self::Record(letter) => Some(letter.job_id),
+            _ => None,
+        }
+    }
 }
 
 /// What it gave.
@@ -105,24 +144,23 @@ impl DatabaseSession {
             } => {
                 let verdict = database.fence(tx, &key, ttl, wait).await?;
                 if verdict == FenceVerdict::Acquired {
-                    // The server ends a session that is idle in its transaction.
-                    let (database, limit) = (database.clone(), deadline + deadline);
-                    tokio::spawn(async move {
-                        database.timeline.sleep(limit).await;
-                        database.abort(tx);
-                    });
+                    database.limit_idle(tx, deadline + deadline);
                 }
                 Outcome::Fenced(verdict)
             }
-            Statement::Work { tx } => {
-                database.work(tx)?;
+            Statement::Work {
+                tx,
+                key,
+                generation,
+            } => {
+                database.work(tx, &key, generation)?;
                 Outcome::Done
             }
-            Statement::Commit { tx } => {
+            Statement::Commit { tx, .. } => {
                 database.commit(tx)?;
                 Outcome::Done
             }
-            Statement::Rollback { tx } => {
+            Statement::Rollback { tx, .. } => {
                 database.abort(tx);
                 Outcome::Done
             }
@@ -179,12 +217,10 @@ impl DatabaseSession {
 }
 
 impl Session<Statement, Outcome> for DatabaseSession {
-    async fn answer(&self, statement: Statement) -> Option<Outcome> {
-        Some(
-            self.execute(statement)
-                .await
-                .unwrap_or_else(Outcome::Refused),
-        )
+    async fn answer(&self, statement: Statement) -> Outcome {
+        self.execute(statement)
+            .await
+            .unwrap_or_else(Outcome::Refused)
     }
 
     fn closed(&self) {
@@ -196,8 +232,8 @@ impl Session<Statement, Outcome> for DatabaseSession {
 ///
 /// # Errors
 /// When the port cannot be bound.
-pub async fn serve(database: Database, post: Post) -> std::io::Result<()> {
-    crate::link::serve(post, move || {
+pub async fn serve(database: Database, post: Post, log: Log) -> std::io::Result<()> {
+    crate::link::serve(post, log, move || {
         let mut state = database.state();
         state.next += 1;
         let id = state.next;

@@ -6,47 +6,23 @@
 //! TCP in the simulation never sends a lost segment again, so a stream may hang for ever. A call that is dropped before
 //! its answer came (a time-out) therefore closes its connection, and everybody else who waits on it is told.
 
-use std::any::Any;
+mod post;
+mod server;
+
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
-use turmoil::net::{TcpListener, TcpStream};
+use turmoil::net::TcpStream;
+
+use self::post::Label;
+pub use self::post::{Named, Post};
+pub use self::server::{Session, serve};
+use crate::history::Log;
 
 /// The port that every server listens on.
 const PORT: u16 = 1;
-
-/// Messages that are under way.
-#[derive(Clone, Default)]
-pub struct Post(Arc<Mutex<PostState>>);
-
-#[derive(Default)]
-struct PostState {
-    next: u64,
-    messages: BTreeMap<u64, Box<dyn Any + Send>>,
-}
-
-impl Post {
-    fn put<M: Send + 'static>(&self, message: M) -> u64 {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.next += 1;
-        let number = state.next;
-        state.messages.insert(number, Box::new(message));
-        number
-    }
-
-    fn take<M: 'static>(&self, number: u64) -> Option<M> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state
-            .messages
-            .remove(&number)?
-            .downcast()
-            .ok()
-            .map(|message| *message)
-    }
-}
 
 /// The other side cannot be reached, or the connection is lost.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -82,6 +58,7 @@ struct LinkState<A> {
 pub struct Link<Q, A> {
     server: &'static str,
     post: Post,
+    log: Log,
     state: Arc<Mutex<LinkState<A>>>,
     connecting: Arc<tokio::sync::Mutex<()>>,
     questions: std::marker::PhantomData<fn(Q)>,
@@ -92,6 +69,7 @@ impl<Q, A> Clone for Link<Q, A> {
         Self {
             server: self.server,
             post: self.post.clone(),
+            log: self.log.clone(),
             state: Arc::clone(&self.state),
             connecting: Arc::clone(&self.connecting),
             questions: std::marker::PhantomData,
@@ -101,6 +79,7 @@ impl<Q, A> Clone for Link<Q, A> {
 
 /// What a frame's number stands for.
 struct Question<Q> {
+    from: &'static str,
     call: u64,
     body: Q,
 }
@@ -133,9 +112,9 @@ impl<A: Send + 'static> Drop for Unanswered<A> {
     }
 }
 
-impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
-    /// A link to `server`; nothing is connected yet.
-    pub fn new(server: &'static str, post: Post) -> Self {
+impl<Q: Named + Send + 'static, A: Send + 'static> Link<Q, A> {
+    /// A link from the host of `log` to `server`; nothing is connected yet.
+    pub fn new(server: &'static str, post: Post, log: Log) -> Self {
         let state = LinkState {
             epoch: 0,
             connection: None,
@@ -144,6 +123,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         Self {
             server,
             post,
+            log,
             state: Arc::new(Mutex::new(state)),
             connecting: Arc::default(),
             questions: std::marker::PhantomData,
@@ -190,10 +170,7 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .insert(call, sender);
-            let number = self.post.put(Question {
-                call,
-                body: question,
-            });
+            let number = self.put(call, question);
             if connection.outgoing.send(number).is_err() {
                 return Err(Lost);
             }
@@ -210,12 +187,23 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         if state.epoch == epoch
             && let Some(connection) = &state.connection
         {
-            let number = self.post.put(Question {
-                call: 0,
-                body: question,
-            });
+            let number = self.put(0, question);
             let _ = connection.outgoing.send(number);
         }
+    }
+
+    fn put(&self, call: u64, body: Q) -> u64 {
+        let label = Label {
+            call: body.name(),
+            job: body.job(),
+            message: body.message(),
+        };
+        let question = Question {
+            from: self.log.host(),
+            call,
+            body,
+        };
+        self.post.put(question, self.server, label, &self.log)
     }
 
     async fn connect(&self) -> Result<(), Lost> {
@@ -241,15 +229,16 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
                 }
             }
         });
-        let (post, waiting, state) = (
+        let (post, log, waiting, state) = (
             self.post.clone(),
+            self.log.clone(),
             Arc::clone(&pending),
             Arc::clone(&self.state),
         );
         let reading = tokio::spawn(async move {
             let mut frame = [0; 8];
             while reader.read_exact(&mut frame).await.is_ok() {
-                let Some(answer) = post.take::<Answer<A>>(u64::from_be_bytes(frame)) else {
+                let Some(answer) = post.take::<Answer<A>>(u64::from_be_bytes(frame), &log) else {
                     continue;
                 };
                 let sender = waiting
@@ -278,70 +267,4 @@ impl<Q: Send + 'static, A: Send + 'static> Link<Q, A> {
         });
         Ok(())
     }
-}
-
-/// A server's side of one connection.
-pub trait Session<Q, A>: Clone + Send + Sync + 'static {
-    /// Answers one question; may take its time, others are answered meanwhile. `None` gives no answer, ever.
-    fn answer(&self, question: Q) -> impl Future<Output = Option<A>> + Send;
-
-    /// The client is gone.
-    fn closed(&self);
-}
-
-/// Serves every connection in a session of its own.
-///
-/// # Errors
-/// When the port cannot be bound.
-pub async fn serve<Q, A, S>(post: Post, open: impl Fn() -> S) -> std::io::Result<()>
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-    S: Session<Q, A>,
-{
-    let listener = TcpListener::bind(("0.0.0.0", PORT)).await?;
-    loop {
-        let (stream, _) = listener.accept().await?;
-        let (post, session) = (post.clone(), open());
-        tokio::spawn(async move {
-            session_loop(stream, post, &session).await;
-            session.closed();
-        });
-    }
-}
-
-async fn session_loop<Q, A, S>(stream: TcpStream, post: Post, session: &S)
-where
-    Q: Send + 'static,
-    A: Send + 'static,
-    S: Session<Q, A>,
-{
-    let (mut reader, mut writer) = stream.into_split();
-    let (answers, mut outgoing) = mpsc::unbounded_channel::<u64>();
-    let writing = tokio::spawn(async move {
-        while let Some(number) = outgoing.recv().await {
-            if writer.write_all(&number.to_be_bytes()).await.is_err() {
-                return;
-            }
-        }
-    });
-    let mut answering = tokio::task::JoinSet::new();
-    let mut frame = [0; 8];
-    while reader.read_exact(&mut frame).await.is_ok() {
-        let Some(question) = post.take::<Question<Q>>(u64::from_be_bytes(frame)) else {
-            continue;
-        };
-        let (post, session, answers) = (post.clone(), session.clone(), answers.clone());
-        answering.spawn(async move {
-            if let Some(body) = session.answer(question.body).await {
-                let _ = answers.send(post.put(Answer {
-                    call: question.call,
-                    body,
-                }));
-            }
-        });
-        while answering.try_join_next().is_some() {}
-    }
-    answering.abort_all();
-    writing.abort();
 }

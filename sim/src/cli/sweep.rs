@@ -1,0 +1,221 @@
+//! `sweep`: many seeds, side by side.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use harness::{Clock as _, SystemClock};
+use indicatif::{ProgressBar, ProgressStyle};
+use sim::coverage::Coverage;
+use sim::plan::Plan;
+use sim::world::{self, Options};
+
+use super::{OK, SAFETY, Size, UNCOVERED, code_of, print};
+
+#[derive(clap::Args)]
+pub(super) struct Sweep {
+    /// How many seeds.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    seeds: u64,
+    /// As many seeds as there is time for, instead: `60s`, `10m`.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, conflicts_with = "seeds")]
+    time: Option<Duration>,
+    /// The first seed: a number or a commit hash.
+    #[arg(long, value_name = "SEED", value_parser = super::seed, default_value = "0")]
+    from: u64,
+    /// Part k of n, from 1: `2/4`. The parts together are the whole.
+    #[arg(long, value_name = "k/n", value_parser = shard, default_value = "1/1")]
+    shard: (u64, u64),
+    /// Seeds that run side by side.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: u64,
+    #[command(flatten)]
+    size: Size,
+    /// Goes on after a failure.
+    #[arg(long)]
+    keep_going: bool,
+    /// Prints how often everything happened.
+    #[arg(long)]
+    coverage: bool,
+    /// Fails when a kind of fault, a step, or a pair of them never happened.
+    #[arg(long)]
+    require_coverage: bool,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(
+        text.find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(text.len()),
+    );
+    let seconds = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        _ => return Err("give a number and a unit: 60s, 10m, 2h".to_owned()),
+    };
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "give a number and a unit: 60s, 10m, 2h".to_owned())?;
+    Ok(Duration::from_secs(number.saturating_mul(seconds)))
+}
+
+fn shard(text: &str) -> Result<(u64, u64), String> {
+    text.split_once('/')
+        .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)))
+        .filter(|(k, n)| (1..=*n).contains(k))
+        .ok_or_else(|| "give the part and the number of parts: 2/4".to_owned())
+}
+
+#[derive(Default)]
+struct Sums {
+    seeds: u64,
+    events: usize,
+    steps: u64,
+    simulated: f64,
+    coverage: Coverage,
+    /// What is said about every failed seed, and its exit code.
+    failed: BTreeMap<u64, (String, u8)>,
+}
+
+impl Sweep {
+    pub(super) fn run(&self) -> anyhow::Result<u8> {
+        let clock = SystemClock::new();
+        let bar = self.progress();
+        let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
+        let sums = Mutex::new(Sums::default());
+        let worked: anyhow::Result<Vec<()>> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..self.jobs)
+                .map(|_| scope.spawn(|| self.work(&clock, &next, &stop, &sums, &bar)))
+                .collect();
+            workers
+                .into_iter()
+                .map(|worker| {
+                    worker
+                        .join()
+                        .ok()
+                        .context("a thread of the sweep panicked")?
+                })
+                .collect()
+        });
+        bar.finish_and_clear();
+        worked?;
+        let sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.report(&sums, clock.elapsed())
+    }
+
+    /// The n-th seed of this part, if there is one.
+    fn seed(&self, n: u64, elapsed: Duration) -> Option<u64> {
+        let (part, parts) = self.shard;
+        let offset = n.checked_mul(parts)?.checked_add(part - 1)?;
+        let is_in = match self.time {
+            Some(time) => elapsed < time,
+            None => offset < self.seeds,
+        };
+        is_in.then(|| self.from.wrapping_add(offset))
+    }
+
+    fn work(
+        &self,
+        clock: &SystemClock,
+        next: &AtomicU64,
+        stop: &AtomicBool,
+        sums: &Mutex<Sums>,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<()> {
+        let mut coverage = Coverage::default();
+        while !stop.load(Ordering::Relaxed) {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            let Some(seed) = self.seed(n, clock.elapsed()) else {
+                break;
+            };
+            let plan = Plan::draw(seed, self.size.per_seed);
+            let ran =
+                world::run(&plan, Options::default()).with_context(|| format!("seed {seed}"))?;
+            if self.coverage || self.require_coverage {
+                coverage.add(&ran.entries);
+            }
+            bar.inc(1);
+            let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+            sums.seeds += 1;
+            sums.events += ran.entries.len();
+            sums.steps += ran.steps;
+            sums.simulated += ran.simulated.as_secs_f64();
+            if !ran.violations.is_empty() {
+                let mut text = String::new();
+                for violation in ran.violations.iter().take(3) {
+                    let _ = writeln!(text, "seed {seed}: VIOLATED {violation}");
+                }
+                let per_seed = self.size.per_seed;
+                let _ = writeln!(
+                    text,
+                    "    reproduce: cargo sim run --seed {seed} --per-seed {per_seed}\n    \
+                     shrink:    cargo sim shrink --seed {seed} --per-seed {per_seed}"
+                );
+                sums.failed.insert(seed, (text, code_of(&ran.violations)));
+                if !self.keep_going {
+                    stop.store(true, Ordering::Relaxed);
+                }
+            }
+        }
+        let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+        sums.coverage.merge(&coverage);
+        Ok(())
+    }
+
+    fn progress(&self) -> ProgressBar {
+        let bar = match self.time {
+            Some(_) => ProgressBar::new_spinner(),
+            None => ProgressBar::new(self.seeds.div_ceil(self.shard.1)),
+        };
+        let template = match self.time {
+            Some(_) => "{spinner} {pos} seeds, {per_sec}, {elapsed}",
+            None => "{bar:40} {pos}/{len} seeds, {per_sec}, {eta} left",
+        };
+        bar.with_style(
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        )
+    }
+
+    fn report(&self, sums: &Sums, elapsed: Duration) -> anyhow::Result<u8> {
+        for (text, _) in sums.failed.values() {
+            eprint!("{text}");
+        }
+        let seconds = elapsed.as_secs_f64().max(0.001);
+        #[allow(clippy::cast_precision_loss)] // for people
+        let rate = sums.seeds as f64 / seconds;
+        let mut text = format!(
+            "{} seeds of {} jobs from {}: {} failed\n{} events, {} steps, {:.0} simulated seconds in {seconds:.1} s: \
+             {rate:.1} seeds/s, {:.0} times real time\n",
+            sums.seeds,
+            self.size.per_seed,
+            self.from,
+            sums.failed.len(),
+            sums.events,
+            sums.steps,
+            sums.simulated,
+            sums.simulated / seconds,
+        );
+        let missing = sums.coverage.missing();
+        if self.coverage || self.require_coverage {
+            let _ = write!(text, "\n{}", sums.coverage.text());
+        }
+        if self.require_coverage {
+            for what in &missing {
+                let _ = writeln!(text, "NEVER HAPPENED {what}");
+            }
+        }
+        print(&text)?;
+        let codes = || sums.failed.values().map(|(_, code)| *code);
+        Ok(match codes().find(|code| *code == SAFETY) {
+            Some(code) => code,
+            None => match codes().next() {
+                Some(code) => code,
+                None if self.require_coverage && !missing.is_empty() => UNCOVERED,
+                None => OK,
+            },
+        })
+    }
+}
