@@ -107,6 +107,9 @@ $$;
 
 -- S10. `p_horizon` is the enqueue time of the oldest message that was still queued when `p_asked_at` was read from the
 -- database's clock; a copy that is still queued may meet its fence, so no fence that expired after it goes.
+-- A pending dead letter may still be replayed, and its job may be applied already: by an earlier replay that was published
+-- and not recorded. So its fence stays, however old; and after the decision until no message of that time is queued any
+-- more, and a day longer, because the queue's clock may not be the database's.
 CREATE FUNCTION core.sweep_fences(
     p_consumer text, p_asked_at timestamptz, p_horizon timestamptz, p_retry_window interval, p_limit integer)
 RETURNS bigint
@@ -116,10 +119,15 @@ DECLARE
 BEGIN
     DELETE FROM core.processed_jobs
     WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM core.processed_jobs
+        SELECT ctid FROM core.processed_jobs AS fence
         WHERE consumer = p_consumer
           AND expires_at <= least(p_asked_at, p_horizon)
           AND processed_at < clock_timestamp() - p_retry_window
+          AND NOT EXISTS (
+              SELECT FROM core.dead_letters AS letter
+              WHERE letter.consumer = fence.consumer AND letter.job_id = fence.job_id
+                AND (letter.status = 'pending_review'
+                     OR letter.reviewed_at >= least(p_asked_at, p_horizon) - interval '1 day'))
         ORDER BY expires_at
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED));

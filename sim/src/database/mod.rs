@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use chrono::{DateTime, TimeDelta, Utc};
 use harness::{
     DeadLetter, DeadLetterId, FenceKey, FenceVerdict, NewDeadLetter, Recorded, Status, SweepBatch,
 };
@@ -47,6 +48,16 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Whether a dead letter of a job waits for a decision, or did at `moment`.
+    fn decided_since(&self, key: &Key, moment: DateTime<Utc>) -> bool {
+        let mut letters = self.letters.values();
+        letters.any(|it| {
+            it.letter.job_id == key.0
+                && it.letter.consumer == key.1
+                && it.reviewed_at.is_none_or(|at| at >= moment)
+        })
+    }
+
     /// Dead letters of a job that wait for a decision.
     pub fn pending(&self, key: &Key) -> usize {
         let letters = self.letters.values();
@@ -429,10 +440,11 @@ impl Database {
                 .tables
                 .fences
                 .iter()
-                .filter(|((_, consumer), fence)| {
-                    *consumer == batch.consumer
+                .filter(|(key, fence)| {
+                    key.1 == batch.consumer
                         && Timeline::calendar(fence.expires_at) <= cutoff
                         && fence.processed_at + batch.retry_window < now
+                        && !state.tables.decided_since(key, cutoff - TimeDelta::days(1))
                 })
                 .map(|(key, fence)| (fence.expires_at, key.clone()))
                 .collect();

@@ -148,8 +148,11 @@ impl Operators {
         if self.replay_percent + self.discard_percent == 0 {
             return;
         }
-        while self.env.clock.elapsed() <= self.until {
+        loop {
             self.env.clock.sleep(self.interval).await;
+            if self.env.clock.elapsed() > self.until {
+                return;
+            }
             let list = self
                 .store
                 .dead_letters(Some(Status::PendingReview), None, 20);
