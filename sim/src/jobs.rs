@@ -1,6 +1,7 @@
 //! Jobs of the simulation, and the handler that does what their payload says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use harness::{
@@ -76,15 +77,31 @@ fn body(job: &JobPlan) -> Vec<u8> {
 pub struct SimHandler {
     clock: SimClock,
     consumer: ConsumerName,
+    ran: Ran,
     log: Log,
+}
+
+/// Jobs that ran before, on any host. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Ran(Arc<Mutex<BTreeSet<JobId>>>);
+
+impl Ran {
+    /// Whether this is the first run of a job.
+    fn is_first(&self, job: JobId) -> bool {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(job)
+    }
 }
 
 impl SimHandler {
     /// A handler on one host.
-    pub fn new(clock: SimClock, consumer: ConsumerName, log: Log) -> Self {
+    pub fn new(clock: SimClock, consumer: ConsumerName, ran: Ran, log: Log) -> Self {
         Self {
             clock,
             consumer,
+            ran,
             log,
         }
     }
@@ -100,6 +117,7 @@ impl Handler<SimStore> for SimHandler {
             generation: job.generation,
             run: job.run,
         });
+        let is_first = self.ran.is_first(job.id);
         tx.work((job.id, self.consumer.clone()), job.generation)
             .await?;
         self.clock
@@ -114,12 +132,8 @@ impl Handler<SimStore> for SimHandler {
             Behaviour::FailsUntilReplayed if job.generation == 0 => {
                 Err(Failure::permanent("a bug that is fixed later"))
             }
-            Behaviour::FailsHardUntil { at_ms }
-                if self.clock.elapsed() < Duration::from_millis(at_ms) =>
-            {
-                Err(Failure::permanent(
-                    "something that it needs is not there yet",
-                ))
+            Behaviour::FailsHardOnce if is_first => {
+                Err(Failure::permanent("fails for good, once, as planned"))
             }
             _ => Ok(()),
         }

@@ -127,6 +127,7 @@ fn delivered(seconds: u64, delivery: u64) -> Entry {
             job: job(0),
             generation: 0,
             delivery,
+            lease: Duration::from_secs(60),
         }),
     )
 }
@@ -363,12 +364,32 @@ fn s12_a_loud_duplicate_is_found() {
         step(0, Step::RunStarted { run: 1 }),
     ];
     assert_eq!(broken(&run), ["S12 quiet duplicates"]);
+    let received = || step(0, Step::Received { runs_before: 6 });
+    let taken = [
+        committed(0, 1, true),
+        received(),
+        step(0, Step::DeadLetterApplied),
+    ];
+    assert_eq!(broken(&taken), ["S12 quiet duplicates"]);
+    let race = [
+        received(),
+        committed(0, 1, true),
+        step(0, Step::DeadLetterApplied),
+    ];
+    assert_eq!(broken(&race), NOTHING);
 }
 
 #[test]
 fn h1_a_lease_that_runs_out_is_found() {
+    let extended = Fact::Extended {
+        message: 1,
+        lease: Duration::from_secs(60),
+    };
+    let extended = at(50, Said::World(extended));
+    let kept = [delivered(0, 1), extended, delivered(109, 2)];
+    assert_eq!(broken(&kept), NOTHING);
     assert_eq!(
-        broken(&[delivered(0, 1), delivered(1, 2)]),
+        broken(&[delivered(0, 1), delivered(61, 2)]),
         ["H1 leases are kept"]
     );
 }

@@ -2,14 +2,20 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use acceptance::award::Award;
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
 use acceptance::faults::{Call, Fault, Point, When};
 use acceptance::rig::{Running, awards, gated, handler_fn};
-use harness::{Ending, Envelope, FenceVerdict, JobId, Reason, RunResult, Step};
+use harness::{
+    Ending, Envelope, FenceKey, FenceVerdict, JobId, PgStoreConfig, Reason, ReviewStore as _,
+    ReviewTx as _, RunResult, Step, Store as _, WorkTx as _,
+};
 use tokio::sync::Semaphore;
+
+use crate::replaying::{dead_letter, operator, review};
 
 fn is_duplicate(step: &Step) -> bool {
     matches!(
@@ -343,4 +349,52 @@ async fn a2_a_run_that_is_dropped_in_the_middle_of_a_statement_gives_the_fence_u
     );
     assert_eq!((db.effects(id).await, db.fences(id).await), (0, 0));
     assert_eq!(db.letters().await.len(), 1);
+}
+
+/// A host that lost its power says nothing: the server must not wait for its TCP to give up.
+#[tokio::test]
+async fn a2_a_vanished_host_holds_no_fence_key_for_long() {
+    let db = Db::fresh().await;
+    let letter = dead_letter(&db).await.letter;
+    let key = FenceKey {
+        job_id: letter.job_id,
+        consumer: letter.consumer.clone(),
+        generation: letter.generation,
+        tenant_id: None,
+    };
+    let (ttl, deadline) = (Duration::from_secs(86_400), Duration::from_secs(60));
+    let vanished = db.store_with(PgStoreConfig {
+        idle_limit: Duration::from_millis(500),
+        ..Default::default()
+    });
+    let mut held = vanished.begin().await.unwrap();
+    let verdict = held.fence(&key, ttl, deadline).await.unwrap();
+    assert_eq!(verdict, FenceVerdict::Settled);
+
+    let store = db.store();
+    eventually("the key is free again", async || {
+        let mut tx = store.begin().await.map_err(|error| error.to_string())?;
+        let verdict = tx.fence(&key, ttl, deadline).await;
+        verdict.map(|_| ()).map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(held.rollback().await.is_err(), "the server ended it");
+}
+
+#[tokio::test]
+async fn a2_a_vanished_operator_holds_no_dead_letter_for_long() {
+    let db = Db::fresh().await;
+    let id = dead_letter(&db).await.letter.id;
+    let vanished = db.store_with(PgStoreConfig {
+        idle_limit: Duration::from_millis(500),
+        ..Default::default()
+    });
+    let held = vanished.lock_dead_letter(id).await.unwrap().unwrap();
+    let operators = review(&db).await;
+    eventually("the letter is free again", async || {
+        let replayed = operators.replay(id, &operator()).await;
+        replayed.map(|_| ()).map_err(|error| error.to_string())
+    })
+    .await;
+    assert!(held.mark_replayed(&operator()).await.is_err());
 }

@@ -37,6 +37,9 @@ pub struct PgStoreConfig {
     pub fence_wait: Duration,
     /// How long bookkeeping waits for a lock. Default 2 s.
     pub lock_wait: Duration,
+    /// How long the server keeps a transaction open in which nothing happens, outside of a run (a run has its deadline). It
+    /// holds a fence key or the row of a dead letter for as long, if this host vanishes without a word. Default 60 s.
+    pub idle_limit: Duration,
     /// How long to wait for a free connection. Default 5 s.
     pub acquire_timeout: Duration,
 }
@@ -47,6 +50,7 @@ impl Default for PgStoreConfig {
             max_connections: 10,
             fence_wait: Duration::from_millis(20),
             lock_wait: Duration::from_secs(2),
+            idle_limit: Duration::from_secs(60),
             acquire_timeout: Duration::from_secs(5),
         }
     }
@@ -72,7 +76,12 @@ impl PgStore {
                 ("default_transaction_isolation", "read committed"),
                 // A server that works for a client that is gone would hold the fence for as long.
                 ("client_connection_check_interval", "1s"),
-            ]);
+            ])
+            .options([(
+                "idle_in_transaction_session_timeout",
+                // 0 would mean "for ever".
+                config.idle_limit.as_millis().max(1).to_string(),
+            )]);
         let pool = PgPoolOptions::new()
             .max_connections(config.max_connections)
             .acquire_timeout(config.acquire_timeout)

@@ -181,6 +181,7 @@ impl Broker {
                     job: row.job,
                     generation: row.generation,
                     delivery: row.deliveries,
+                    lease,
                 });
                 deliveries.push(Delivery {
                     receipt: Receipt {
@@ -240,16 +241,20 @@ impl Broker {
             }
             (row.job, row.generation, delivery)
         };
-        if let Some(counted) = counted {
-            self.fact(Fact::GivenBack {
+        self.fact(match counted {
+            Some(counted) => Fact::GivenBack {
                 message,
                 job,
                 generation,
                 delivery,
                 counted,
                 delay,
-            });
-        }
+            },
+            None => Fact::Extended {
+                message,
+                lease: delay,
+            },
+        });
         Response::Done
     }
 

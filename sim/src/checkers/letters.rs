@@ -130,11 +130,53 @@ impl Check for NoSuccessRows {
     }
 }
 
-/// A duplicate is acknowledged and counted, nothing else: no dead letter, no run.
+/// A duplicate is acknowledged and counted, nothing else: no dead letter, no run, and no attempt to write one.
 #[derive(Default)]
 pub(super) struct QuietDuplicates {
     applied: BTreeMap<Key, usize>,
+    /// By host and job: the fence said that it was applied.
     known: BTreeSet<(String, JobId)>,
+    /// By host and job: deliveries that were not answered yet, oldest first.
+    held: BTreeMap<(String, JobId), Vec<usize>>,
+}
+
+impl QuietDuplicates {
+    fn see_step(&mut self, n: usize, place: (String, JobId), step: &Step) -> Option<Found> {
+        match step {
+            Step::Fence {
+                verdict: FenceVerdict::Duplicate,
+                ..
+            } => {
+                self.known.insert(place);
+            }
+            Step::Received { .. } => {
+                self.known.remove(&place);
+                self.held.entry(place).or_default().push(n);
+            }
+            Step::RunStarted { .. } if self.known.contains(&place) => {
+                return Some(Found::about(place.1, [n], "a duplicate was run"));
+            }
+            Step::DeadLetterApplied => {
+                // It may be applied while this delivery runs, but not before it came.
+                let oldest = *self.held.get(&place)?.first()?;
+                let mut applied = self.applied.iter();
+                let (_, before) = applied.find(|(key, _)| key.0 == place.1)?;
+                if *before < oldest {
+                    let what = "a duplicate was taken for a failure";
+                    return Some(Found::about(place.1, [*before, oldest, n], what));
+                }
+            }
+            // Nobody asks the fence about what cannot be read.
+            Step::Poison { .. } | Step::Acked | Step::Retried { .. } | Step::Deferred { .. } => {
+                // Which of several was answered is not said: the oldest is kept, which excuses most.
+                if let Some(held) = self.held.get_mut(&place) {
+                    held.pop();
+                }
+            }
+            _ => {}
+        }
+        None
+    }
 }
 
 impl Check for QuietDuplicates {
@@ -149,25 +191,17 @@ impl Check for QuietDuplicates {
                     found.push(Found::about(key.0, [*before, n], what));
                 }
             }
-            Said::Harness(event) => {
-                let Some(job) = &event.job else { return };
-                let place = (entry.host.to_string(), job.id);
-                match &event.step {
-                    Step::Fence {
-                        verdict: FenceVerdict::Duplicate,
-                        ..
-                    } => {
-                        self.known.insert(place);
-                    }
-                    Step::Received { .. } => {
-                        self.known.remove(&place);
-                    }
-                    Step::RunStarted { .. } if self.known.contains(&place) => {
-                        found.push(Found::about(job.id, [n], "a duplicate was run"));
-                    }
-                    _ => {}
+            Said::Harness(event) => match (&event.step, &event.job) {
+                // A process that starts holds nothing.
+                (Step::Started { .. }, _) => {
+                    self.held.retain(|(host, _), _| *host != entry.host);
                 }
-            }
+                (step, Some(job)) => {
+                    let place = (entry.host.to_string(), job.id);
+                    found.extend(self.see_step(n, place, step));
+                }
+                _ => {}
+            },
             Said::World(_) => {}
         }
     }

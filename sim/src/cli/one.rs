@@ -159,10 +159,7 @@ fn describe(text: &mut String, plan: &Plan) {
     }
     let mut behaviours: BTreeMap<String, usize> = BTreeMap::new();
     for job in &plan.jobs {
-        let name = match job.behaviour {
-            sim::plan::Behaviour::FailsHardUntil { .. } => "FailsHardUntil".to_owned(),
-            other => format!("{other:?}"),
-        };
+        let name = format!("{:?}", job.behaviour);
         *behaviours.entry(name).or_default() += 1;
     }
     let resends: usize = plan.jobs.iter().map(|job| job.resend_after_ms.len()).sum();

@@ -97,6 +97,9 @@ struct Transaction {
     idle: Option<IdleLimit>,
 }
 
+/// How long the server keeps a transaction in which nothing happens, outside of a run.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
 /// Gone with its transaction.
 #[derive(Debug)]
 struct IdleLimit(tokio::task::AbortHandle);
@@ -183,6 +186,8 @@ impl Database {
                 idle: None,
             },
         );
+        drop(state);
+        self.limit_idle(id, IDLE_LIMIT);
         id
     }
 

@@ -24,12 +24,13 @@ pub enum Fact {
     },
     /// The producer does not send this copy any more: the resend horizon is over.
     GaveUp { job: JobId },
-    /// The broker handed it out, for the so-manieth counted time.
+    /// The broker handed it out, for the so-manieth counted time, for as long as the lease lasts.
     Delivered {
         message: u64,
         job: JobId,
         generation: u32,
         delivery: u64,
+        lease: Duration,
     },
     /// The broker removed it, because it was acknowledged.
     Removed {
@@ -46,6 +47,8 @@ pub enum Fact {
         counted: bool,
         delay: Duration,
     },
+    /// Its lease was extended: it ends after `lease` from now.
+    Extended { message: u64, lease: Duration },
     /// A handler was called.
     Ran {
         job: JobId,

@@ -3,14 +3,15 @@
 //! The network carries frames with the number of a message; the message itself lies in a table beside it. So delay, loss,
 //! order, cuts and partitions are the network's, and no type needs a wire format.
 //!
-//! TCP in the simulation never sends a lost segment again, so a stream may hang for ever. A call that is dropped before
-//! its answer came (a time-out) therefore closes its connection, and everybody else who waits on it is told.
+//! TCP in the simulation never sends a lost segment again, so a stream may hang for ever. A call that is given up after it
+//! waited for long (a time-out) therefore closes its connection, and everybody else who waits on it is told.
 
 mod post;
 mod server;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, oneshot};
@@ -20,6 +21,9 @@ use self::post::Label;
 pub use self::post::{Named, Post};
 pub use self::server::{Session, serve};
 use crate::history::Log;
+
+/// A call that is given up after so long is taken for a sign that its connection is dead.
+const DEAD_AFTER: Duration = Duration::from_secs(1);
 
 /// The port that every server listens on.
 const PORT: u16 = 1;
@@ -92,13 +96,15 @@ struct Answer<A> {
 /// Closes the connection of a call that is given up.
 struct Unanswered<A: Send + 'static> {
     state: Arc<Mutex<LinkState<A>>>,
+    post: Post,
+    asked_at: Duration,
     epoch: u64,
     answered: bool,
 }
 
 impl<A: Send + 'static> Drop for Unanswered<A> {
     fn drop(&mut self) {
-        if !self.answered {
+        if !self.answered && self.post.now() >= self.asked_at + DEAD_AFTER {
             let closed = {
                 let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 if state.epoch == self.epoch {
@@ -143,6 +149,8 @@ impl<Q: Named + Send + 'static, A: Send + 'static> Link<Q, A> {
     pub async fn call(&self, question: Q, epoch: Option<u64>) -> Result<A, Lost> {
         let mut unanswered = Unanswered {
             state: Arc::clone(&self.state),
+            post: self.post.clone(),
+            asked_at: self.post.now(),
             epoch: 0,
             answered: false,
         };
@@ -222,8 +230,10 @@ impl<Q: Named + Send + 'static, A: Send + 'static> Link<Q, A> {
             state.epoch += 1;
             state.epoch
         };
+        let sending = self.post.clone();
         let writing = tokio::spawn(async move {
             while let Some(number) = numbers.recv().await {
+                sending.wait_to_send().await;
                 if writer.write_all(&number.to_be_bytes()).await.is_err() {
                     return;
                 }

@@ -3,10 +3,12 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use harness::JobId;
+use harness::{Entropy as _, JobId, SeededEntropy};
 
 use crate::history::{Fact, Log};
+use crate::timeline::Timeline;
 
 /// What a question is called, for faults and for pictures.
 pub trait Named {
@@ -43,8 +45,12 @@ struct Cut {
 }
 
 /// Messages that are under way, by frame number. Clones share it.
-#[derive(Clone, Default)]
-pub struct Post(Arc<Mutex<State>>);
+#[derive(Clone)]
+pub struct Post {
+    state: Arc<Mutex<State>>,
+    dice: Arc<SeededEntropy>,
+    timeline: Timeline,
+}
 
 #[derive(Default)]
 struct State {
@@ -52,11 +58,26 @@ struct State {
     messages: BTreeMap<u64, Box<dyn Any + Send>>,
     cuts: Vec<Cut>,
     exited: Vec<&'static str>,
+    /// The longest that a frame waits before it is sent.
+    slow: Duration,
 }
 
 impl Post {
+    /// An empty one.
+    pub fn new(timeline: Timeline, seed: u64) -> Self {
+        Self {
+            state: Arc::default(),
+            dice: Arc::new(SeededEntropy::new(seed)),
+            timeline,
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn now(&self) -> Duration {
+        self.timeline.now()
     }
 
     pub(super) fn put<M: Send + 'static>(
@@ -87,6 +108,22 @@ impl Post {
         let message = self.state().messages.remove(&frame)?;
         log.detail(|| Fact::Arrived { frame });
         message.downcast().ok().map(|message| *message)
+    }
+
+    /// From now on, every frame waits up to so long before it is sent; those of one connection keep their order.
+    ///
+    /// The network of the simulation could be slow itself, but then every tick of such a wait would cost a step.
+    pub fn set_slow(&self, longest: Duration) {
+        self.state().slow = longest;
+    }
+
+    pub(super) async fn wait_to_send(&self) {
+        let longest = self.state().slow;
+        if !longest.is_zero() {
+            self.timeline
+                .sleep(longest.mul_f64(self.dice.next_unit()))
+                .await;
+        }
     }
 
     /// From now on, the connection of the `nth` call named `call` is cut: before it is made, or before its answer is

@@ -49,8 +49,10 @@ where
 {
     let (mut reader, mut writer) = stream.into_split();
     let (answers, mut outgoing) = mpsc::unbounded_channel::<u64>();
+    let sending = post.clone();
     let writing = tokio::spawn(async move {
         while let Some(frame) = outgoing.recv().await {
+            sending.wait_to_send().await;
             if writer.write_all(&frame.to_be_bytes()).await.is_err() {
                 return;
             }

@@ -52,12 +52,15 @@ pub fn page(plan: &Plan, ran: &Ran, digest: &str, commit: &str) -> anyhow::Resul
             _ => None,
         })
         .collect();
+    // What happens to several hosts, or to none, has a lane of its own.
+    let mut lanes = vec!["world"];
+    lanes.extend(hosts(plan));
     let data = json!({
         "seed": plan.seed,
         "commit": commit,
         "simulated_s": seconds(ran.simulated),
         "digest": digest,
-        "hosts": hosts(plan),
+        "hosts": lanes,
         "jobs": jobs(plan)?,
         "entries": entries,
         "messages": messages(&ran.entries),
@@ -171,15 +174,9 @@ fn shown(entry: &Entry) -> Option<Value> {
             (event.job.as_ref().map(|job| job.id), kind, text, level)
         }
     };
-    // What the world does belongs to the host where it happens; faults to none.
-    let host = if entry.host == "world" {
-        ""
-    } else {
-        &entry.host
-    };
     Some(json!({
         "at": seconds(entry.at),
-        "host": host,
+        "host": entry.host,
         "job": job,
         "kind": kind,
         "text": text,
@@ -225,6 +222,7 @@ fn fact_text(fact: &Fact) -> (String, String, &'static str) {
                 "quiet",
             )
         }
+        Fact::Extended { message, .. } => (format!("message {message}: lease extended"), "quiet"),
         Fact::Ran { run, .. } => (format!("handler called, run {run}"), "normal"),
         Fact::Committed { effects, fence, .. } => {
             let fence = if *fence { "fence" } else { "NO fence" };

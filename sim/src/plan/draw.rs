@@ -55,7 +55,7 @@ impl Plan {
     pub fn draw(seed: u64, jobs: usize) -> Self {
         let dice = Dice(SeededEntropy::new(seed));
         // Outages of days, or the life of every fence to its end.
-        let (outages, until_swept) = (dice.chance(10), dice.chance(10));
+        let (outages, until_swept) = (dice.chance(15), dice.chance(10));
         let knobs = draw_knobs(&dice, outages, until_swept);
         let jobs = draw_jobs(&dice, jobs, &knobs);
         let faults = draw_faults(&dice, &knobs, &jobs, outages);
@@ -82,7 +82,8 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
     let margin_s = dice.one_of(&[HOUR_S, DAY_S]);
     let mut knobs = Knobs {
         workers: dice.between(1, 3) as usize,
-        concurrency: dice.between(1, 8) as usize,
+        latency_ms: dice.one_of(&[10, 10, 10, 25]),
+        concurrency: dice.one_of(&[1, 2, 4, 8]),
         prefetch: dice.one_of(&[0, 0, 0, 2]),
         lease_s: dice.one_of(&[5, 30, 60]),
         run_deadline_s: dice.one_of(&[5, 60, 300]),
@@ -126,33 +127,39 @@ fn draw_jobs(dice: &Dice, count: usize, knobs: &Knobs) -> Vec<JobPlan> {
         Behaviour::FailsHard,
         Behaviour::PanicsRuns(1),
         Behaviour::FailsUntilReplayed,
-        Behaviour::FailsHardUntil { at_ms: 0 },
+        Behaviour::FailsHardOnce,
         Behaviour::Poison,
         Behaviour::NoHeaders,
     ];
     let enabled: Vec<Behaviour> = kinds.into_iter().filter(|_| dice.chance(50)).collect();
     let succeed_percent = dice.one_of(&[70, 90, 97]);
-    let (resends, slow) = (dice.chance(60), dice.chance(30));
+    // Long worlds are there for what comes late.
+    let long = knobs.poll_interval_s >= HOUR_S;
+    let (resends, slow) = (long || dice.chance(60), dice.chance(40));
     // Jobs come in bursts.
     let bursts: Vec<u64> = (0..dice.between(1, 5))
         .map(|_| dice.below(120_000))
         .collect();
     (0..count as u64)
         .map(|id| {
-            let publish_at_ms = dice.one_of(&bursts) + dice.below(200);
-            let mut behaviour = if enabled.is_empty() || dice.chance(succeed_percent) {
+            let publish_at_ms = dice.one_of(&bursts) + dice.below(4) * 50;
+            let behaviour = if enabled.is_empty() || dice.chance(succeed_percent) {
                 Behaviour::Succeeds
             } else {
                 dice.one_of(&enabled)
             };
-            if let Behaviour::FailsHardUntil { at_ms } = &mut behaviour {
-                *at_ms = publish_at_ms + dice.one_of(&[50, 2_000, 600_000]);
-            }
-            let resend_after_ms = if resends && dice.chance(20) {
+            // Two copies at once of what fails once: one fails, the other does not.
+            let resend_percent = match behaviour {
+                Behaviour::FailsHardOnce => 90,
+                _ => 20,
+            };
+            let resend_after_ms = if resends && dice.chance(resend_percent) {
                 (0..dice.between(1, 3))
                     .map(|_| match dice.below(4) {
                         0 | 1 => dice.below(50),
                         2 => dice.below(10) * 60_000,
+                        // To the end of the horizon only where a day costs little.
+                        _ if knobs.poll_interval_s < HOUR_S => dice.below(6) * 600_000,
                         _ => dice.below(knobs.resend_horizon_s / 600) * 600_000,
                     })
                     .collect()
@@ -230,7 +237,7 @@ fn draw_faults(dice: &Dice, knobs: &Knobs, jobs: &[JobPlan], outages: bool) -> V
     let mut faults = Vec::new();
     let enabled: Vec<Kind> = KINDS.into_iter().filter(|_| dice.chance(35)).collect();
     // Some worlds have no faults at all: what must hold there is more.
-    if enabled.is_empty() || dice.chance(10) {
+    if enabled.is_empty() || dice.chance(15) {
         return faults;
     }
     let first = jobs.iter().map(|job| job.publish_at_ms).min().unwrap_or(0);
@@ -310,9 +317,9 @@ fn draw_fault(dice: &Dice, knobs: &Knobs, kind: Kind) -> FaultKind {
 /// Something is away for days: longer than any fence lives, now and then.
 fn draw_outage(dice: &Dice, knobs: &Knobs, faults: &mut Vec<FaultPlan>) {
     let workers = (0..knobs.workers).map(|n| format!("worker{n}"));
-    let hosts: Vec<String> = match dice.below(3) {
-        0 => workers.collect(),
-        1 => vec!["database".to_owned()],
+    let hosts: Vec<String> = match dice.below(4) {
+        0 | 1 => workers.collect(),
+        2 => vec!["database".to_owned()],
         _ => vec![dice.one_of(&["broker", "alerts", "clerk"]).to_owned()],
     };
     let (at_ms, silent) = (dice.below(180_000), dice.chance(50));

@@ -31,6 +31,8 @@ pub struct Plan {
 pub struct Knobs {
     /// Worker processes, 1 to 3.
     pub workers: usize,
+    /// The longest that a message takes, if nothing is wrong.
+    pub latency_ms: u64,
     pub concurrency: usize,
     pub prefetch: usize,
     pub lease_s: u64,
@@ -94,10 +96,8 @@ pub enum Behaviour {
     PanicsRuns(u32),
     /// Fails for good in its first generation only: a bug that is fixed before the replay.
     FailsUntilReplayed,
-    /// Fails for good before this moment: something that it needs is not there yet.
-    FailsHardUntil {
-        at_ms: u64,
-    },
+    /// Fails for good the first time that any copy of it runs, and never again.
+    FailsHardOnce,
     Poison,
     NoHeaders,
 }

@@ -8,7 +8,7 @@ use anyhow::anyhow;
 use chrono::TimeDelta;
 use turmoil::Sim;
 
-use super::{LATENCY, Shared, TICK, config, generation, hosts, queue, review_until};
+use super::{Shared, TICK, config, generation, hosts, queue, review_until};
 use crate::broker::Broker;
 use crate::checkers::Checkers;
 use crate::database::Database;
@@ -210,9 +210,8 @@ impl<'a> Driver<'a> {
                 self.sim.set_fail_rate(rate);
             }
             (FaultKind::Slow(millis), begins) => {
-                let slow = Duration::from_millis(*millis).max(LATENCY.1);
-                self.sim
-                    .set_max_message_latency(if begins { slow } else { LATENCY.1 });
+                let longest = if begins { *millis } else { 0 };
+                self.shared.post.set_slow(Duration::from_millis(longest));
             }
             (FaultKind::ClockJump(host, seconds), true) => {
                 if let Some(clock) = self.shared.clocks.get(host.as_str()) {
@@ -322,7 +321,7 @@ impl<'a> Driver<'a> {
             }
         }
         self.sim.set_fail_rate(0.0);
-        self.sim.set_max_message_latency(LATENCY.1);
+        self.shared.post.set_slow(Duration::ZERO);
         self.log.fact(Fact::Healed);
     }
 
@@ -359,7 +358,7 @@ impl<'a> Driver<'a> {
 fn patience(plan: &Plan) -> anyhow::Result<Duration> {
     let (knobs, config) = (&plan.knobs, config(plan)?);
     let waits = Duration::from_secs(
-        10 * (knobs.poll_interval_s + knobs.outage_backoff_cap_s + knobs.lease_s),
+        10 * (6 * knobs.poll_interval_s + knobs.outage_backoff_cap_s + knobs.lease_s),
     );
     let mut patience = Duration::from_secs(4 * 3_600) + waits + generation(plan)? * 2;
     if knobs.until_swept {

@@ -1,6 +1,5 @@
 //! What runs on the hosts: the harness, unchanged, and what it talks to.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -17,7 +16,6 @@ use crate::broker::{self, Broker, SimQueue};
 use crate::database::{self, Database, SimStore};
 use crate::history::{Fact, LoggedEntropy};
 use crate::jobs::{SimHandler, id_of, message};
-use crate::plan::JobPlan;
 
 type HostResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -62,7 +60,12 @@ pub(super) fn populate(sim: &mut Sim<'_>, shared: &Shared, database: &Database, 
 }
 
 async fn worker(shared: Shared, host: &'static str) -> HostResult {
-    let handler = SimHandler::new(shared.clock(host), consumer()?, shared.log(host));
+    let handler = SimHandler::new(
+        shared.clock(host),
+        consumer()?,
+        shared.ran.clone(),
+        shared.log(host),
+    );
     let consumer = Consumer::new(
         config(&shared.plan)?,
         shared.store(host),
@@ -91,7 +94,7 @@ async fn clerk(shared: Shared) -> HostResult {
         shared.queue(HOST),
         env.clone(),
     );
-    let poll_interval = Duration::from_secs(knobs.poll_interval_s);
+    let poll_interval = Duration::from_secs(knobs.poll_interval_s * 5);
     let alerting = AlertPumpConfig {
         window: Duration::from_secs(knobs.alert_window_s),
         poll_interval,
@@ -203,52 +206,44 @@ async fn limited<T>(env: &Env, future: impl Future<Output = T>) -> Option<T> {
 }
 
 /// Publishes every copy of every job at its time, again and again until the broker took it, but not after the resend
-/// horizon, counted from its first try: nobody could keep a fence for a producer that never gives up.
+/// horizon, counted from when it was due: nobody could keep a fence for a producer that never gives up.
 async fn producer(shared: Shared) -> HostResult {
     const HOST: &str = "producer";
     let (env, name) = (shared.env(HOST), queue()?);
     let (log, knobs) = (shared.log(HOST), &shared.plan.knobs);
     let longest = Duration::from_secs(knobs.outage_backoff_cap_s);
     let horizon = Duration::from_secs(knobs.resend_horizon_s);
-    let jobs = shared.plan.jobs.iter().enumerate();
-    let mut due: Vec<(u64, usize, &JobPlan)> = jobs
-        .flat_map(|(n, job)| {
-            let resends = job
-                .resend_after_ms
-                .iter()
-                .map(|after| job.publish_at_ms + after);
-            resends
-                .chain([job.publish_at_ms])
-                .map(move |at| (at, n, job))
-        })
-        .collect();
-    due.sort_by_key(|(at, n, _)| (*at, *n));
-    let mut first_tries: BTreeMap<usize, Duration> = BTreeMap::new();
     let queue = shared.queue(HOST);
-    for (at, n, job) in due {
-        let wait = Duration::from_millis(at).saturating_sub(env.clock.elapsed());
-        if !wait.is_zero() {
-            env.clock.sleep(wait).await;
-        }
+    let copies = shared.plan.jobs.iter().flat_map(|job| {
+        let resends = job
+            .resend_after_ms
+            .iter()
+            .map(|after| job.publish_at_ms + after);
+        resends
+            .chain([job.publish_at_ms])
+            .map(move |at| (Duration::from_millis(at), job))
+    });
+    let publishing = copies.map(async |(at, job)| {
+        env.clock.sleep(at).await;
         let message = message(job, &name);
-        let first = *first_tries.entry(n).or_insert_with(|| env.clock.elapsed());
+        let give_up_at = Duration::from_millis(job.publish_at_ms) + horizon;
         let mut wait = Duration::from_secs(1);
         loop {
-            if env.clock.elapsed() > first + horizon {
-                log.fact(Fact::GaveUp {
+            if env.clock.elapsed() > give_up_at {
+                return log.fact(Fact::GaveUp {
                     job: id_of(job, &name),
                 });
-                break;
             }
             // A lost answer makes another copy.
             let call = queue.publish_message(&name, message.clone());
             if let Some(Ok(())) = limited(&env, call).await {
-                break;
+                return;
             }
             env.clock.sleep(wait).await;
             wait = (wait * 2).min(longest);
         }
-    }
+    });
+    futures_util::future::join_all(publishing).await;
     shared.all_published.store(true, Ordering::Release);
     Ok(())
 }

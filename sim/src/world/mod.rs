@@ -23,8 +23,8 @@ use crate::timeline::{Owner, SimClock, Timeline};
 /// Time passes in these steps while something is under way.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long a message takes, if nothing is wrong.
-const LATENCY: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(15));
+/// The least that a message takes.
+const LATENCY_LEAST: Duration = Duration::from_millis(1);
 
 const WORKERS: [&str; 3] = ["worker0", "worker1", "worker2"];
 
@@ -59,6 +59,8 @@ struct Shared {
     starts: Arc<AtomicU64>,
     /// What tells a worker to shut down.
     shutdowns: Arc<Mutex<BTreeMap<&'static str, Shutdown>>>,
+    /// Jobs that ran before.
+    ran: crate::jobs::Ran,
     /// The broker took every copy of every job.
     all_published: Arc<AtomicBool>,
 }
@@ -184,6 +186,11 @@ fn review_until(plan: &Plan) -> anyhow::Result<Duration> {
     Ok(plan.ends_at() + generation(plan)? + interval * 3)
 }
 
+/// The longest that a message takes, if nothing is wrong.
+fn latency(plan: &Plan) -> Duration {
+    Duration::from_millis(plan.knobs.latency_ms).max(LATENCY_LEAST)
+}
+
 /// The only queue.
 ///
 /// # Errors
@@ -232,10 +239,11 @@ pub fn run(plan: &Plan, options: Options) -> anyhow::Result<Ran> {
         plan: Arc::new(plan.clone()),
         timeline: timeline.clone(),
         history: history.clone(),
-        post: Post::default(),
+        post: Post::new(timeline.clone(), plan.seed.rotate_left(32)),
         clocks: Arc::new(clocks),
         starts: Arc::default(),
         shutdowns: Arc::default(),
+        ran: crate::jobs::Ran::default(),
         all_published: Arc::default(),
     };
     let broker = Broker::new(timeline.clone(), log("broker"), shared.seed(1), &plan.knobs);
@@ -245,8 +253,9 @@ pub fn run(plan: &Plan, options: Options) -> anyhow::Result<Ran> {
         .epoch(std::time::UNIX_EPOCH)
         .rng_seed(plan.seed)
         .tick_duration(TICK)
-        .min_message_latency(LATENCY.0)
-        .max_message_latency(LATENCY.1)
+        .min_message_latency(LATENCY_LEAST)
+        .max_message_latency(latency(plan))
+        .enable_random_order()
         .simulation_duration(Duration::from_secs(u64::from(u32::MAX)))
         .ephemeral_ports(1_024..=65_535)
         .tcp_capacity(4_096)
