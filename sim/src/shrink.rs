@@ -18,8 +18,13 @@ pub struct Shrunk {
     pub runs: u64,
 }
 
-/// Seeds that a smaller plan is tried with.
-const SEEDS: u64 = 12;
+/// Seeds that a smaller plan is tried with: the fewer jobs, the cheaper a try, and the rarer the luck that it needs.
+fn seeds(plan: &Plan) -> u64 {
+    match plan.jobs.len() {
+        0..=12 => 60,
+        _ => 12,
+    }
+}
 
 struct Shrinker {
     best: Plan,
@@ -72,7 +77,7 @@ impl Shrinker {
         if candidate == self.best {
             return Ok(false);
         }
-        for n in 0..SEEDS {
+        for n in 0..seeds(&candidate) {
             if self.runs >= self.budget {
                 return Ok(false);
             }

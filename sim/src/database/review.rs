@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use harness::{DeadLetter, DeadLetterId, DiscardReason, Discarded, Reviewer, Status};
 
-use super::{Database, Lock, Refusal};
+use super::transactions::Lock;
+use super::{Database, Refusal};
 use crate::history::Fact;
 use crate::timeline::Timeline;
 

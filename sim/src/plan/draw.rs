@@ -97,7 +97,7 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         margin_s,
         sweep_interval_s: dice.one_of(&[600, HOUR_S]),
         sweep_batch: dice.one_of(&[1, 7, 1_000]),
-        poll_interval_s: dice.one_of(&[20, 60, 120]),
+        poll_interval_s: dice.one_of(&[30, 60, 120]),
         outage_backoff_cap_s: dice.one_of(&[15, 60]),
         until_swept,
         alert_window_s: dice.one_of(&[60, 300]),

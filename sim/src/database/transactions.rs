@@ -1,0 +1,228 @@
+//! Transactions: locks, the fence, and what becomes durable in the end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use harness::{FenceKey, FenceVerdict, Status};
+
+use super::{Database, Fence, Refusal, State, Transaction};
+use crate::history::{Fact, Key};
+
+/// How long the server keeps a transaction in which nothing happens, outside of a run.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Gone with its transaction.
+#[derive(Debug)]
+pub(super) struct IdleLimit(tokio::task::AbortHandle);
+
+impl Drop for IdleLimit {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Whether a lock can be had.
+pub(super) enum Lock<T> {
+    Held,
+    Free(T),
+}
+
+impl Database {
+    pub(super) fn begin(&self, session: u64) -> u64 {
+        let mut state = self.state();
+        state.next += 1;
+        let id = state.next;
+        state.open.insert(
+            id,
+            Transaction {
+                session,
+                key: None,
+                letter: None,
+                fence: None,
+                effects: BTreeMap::new(),
+                aborted: false,
+                idle: None,
+            },
+        );
+        drop(state);
+        self.limit_idle(id, IDLE_LIMIT);
+        id
+    }
+
+    /// The server ends a session that is idle in its transaction for so long.
+    pub(super) fn limit_idle(&self, id: u64, limit: Duration) {
+        let database = self.clone();
+        let waiting = tokio::spawn(async move {
+            database.timeline.sleep(limit).await;
+            database.abort(id);
+        });
+        if let Some(transaction) = self.state().open.get_mut(&id) {
+            transaction.idle = Some(IdleLimit(waiting.abort_handle()));
+        }
+    }
+
+    /// Ends a transaction without committing it.
+    pub(super) fn abort(&self, id: u64) {
+        let ended = self.state().open.remove(&id);
+        if let Some(transaction) = ended {
+            self.fact(Fact::RolledBack {
+                key: transaction.key,
+            });
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Ends all transactions of a session, or all there are.
+    pub(super) fn abort_all(&self, session: Option<u64>) {
+        let ids: Vec<u64> = {
+            let state = self.state();
+            let ours = |tx: &Transaction| session.is_none_or(|session| tx.session == session);
+            state
+                .open
+                .iter()
+                .filter(|(_, tx)| ours(tx))
+                .map(|(id, _)| *id)
+                .collect()
+        };
+        ids.into_iter().for_each(|id| self.abort(id));
+    }
+
+    /// The host lost its memory: what was not committed is gone.
+    pub fn crash(&self) {
+        self.abort_all(None);
+    }
+
+    /// Tries until it is free, at most `wait`.
+    pub(super) async fn locked<T>(
+        &self,
+        id: u64,
+        wait: Duration,
+        attempt: impl Fn(&mut State) -> Result<Lock<T>, Refusal>,
+    ) -> Result<T, Refusal> {
+        let timeout = self.timeline.sleep(wait);
+        tokio::pin!(timeout);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            if let Lock::Free(value) = attempt(&mut self.state())? {
+                return Ok(value);
+            }
+            tokio::select! {
+                biased;
+                () = &mut changed => {}
+                () = &mut timeout => {
+                    if let Some(transaction) = self.state().open.get_mut(&id) {
+                        transaction.aborted = true;
+                    }
+                    return Err(Refusal::LockTimeout);
+                }
+            }
+        }
+    }
+
+    /// `INSERT … ON CONFLICT DO NOTHING` into the fences: true when this transaction holds the key now.
+    pub(super) async fn take_key(
+        &self,
+        id: u64,
+        key: &Key,
+        wait: Duration,
+    ) -> Result<bool, Refusal> {
+        self.locked(id, wait, |state| {
+            state.alive(id)?;
+            if state.tables.fences.contains_key(key) {
+                return Ok(Lock::Free(false));
+            }
+            let held = state
+                .open
+                .iter()
+                .any(|(other, tx)| *other != id && tx.key.as_ref() == Some(key));
+            if held {
+                return Ok(Lock::Held);
+            }
+            if let Some(transaction) = state.open.get_mut(&id) {
+                transaction.key = Some(key.clone());
+            }
+            Ok(Lock::Free(true))
+        })
+        .await
+    }
+
+    pub(super) async fn fence(
+        &self,
+        id: u64,
+        key: &FenceKey,
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<FenceVerdict, Refusal> {
+        let processed_at = self.timeline.now();
+        let place = (key.job_id, key.consumer.clone());
+        if !self.take_key(id, &place, wait).await? {
+            return Ok(FenceVerdict::Duplicate);
+        }
+        // A new statement.
+        let mut state = self.state();
+        let settled = state.tables.letters.values().any(|letter| {
+            letter.letter.consumer == key.consumer
+                && letter.letter.job_id == key.job_id
+                && (letter.letter.generation == key.generation
+                    || (letter.letter.generation + 1 == key.generation
+                        && letter.status == Status::Discarded))
+        });
+        if settled {
+            return Ok(FenceVerdict::Settled);
+        }
+        let transaction = state.alive(id)?;
+        let fence = Fence {
+            processed_at,
+            expires_at: processed_at.saturating_add(ttl),
+        };
+        transaction.fence = Some((fence, key.generation));
+        Ok(FenceVerdict::Acquired)
+    }
+
+    /// One effect of a handler.
+    pub(super) fn work(&self, id: u64, key: &Key, generation: u32) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let transaction = state.alive(id)?;
+        *transaction
+            .effects
+            .entry((key.clone(), generation))
+            .or_default() += 1;
+        Ok(())
+    }
+
+    /// Makes durable whatever the transaction did: it is not the database that ties an effect to its fence.
+    pub(super) fn commit(&self, id: u64) -> Result<(), Refusal> {
+        let facts = {
+            let mut state = self.state();
+            state.alive(id)?;
+            let mut transaction = state.open.remove(&id).ok_or(Refusal::NoTransaction)?;
+            let mut committed = BTreeMap::new();
+            for (place, effects) in std::mem::take(&mut transaction.effects) {
+                committed.insert(place, (effects, false));
+            }
+            if let (Some(key), Some((fence, generation))) =
+                (transaction.key.clone(), transaction.fence.clone())
+            {
+                state.tables.fences.insert(key.clone(), fence);
+                committed.entry((key, generation)).or_insert((0, false)).1 = true;
+            }
+            for ((key, _), (effects, _)) in &committed {
+                *state.tables.effects.entry(key.clone()).or_default() += effects;
+            }
+            committed
+        };
+        for ((key, generation), (effects, fence)) in facts {
+            self.fact(Fact::Committed {
+                key,
+                generation,
+                effects,
+                fence,
+            });
+        }
+        self.changed.notify_waiters();
+        Ok(())
+    }
+}
