@@ -97,20 +97,20 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         margin_s,
         sweep_interval_s: dice.one_of(&[600, HOUR_S]),
         sweep_batch: dice.one_of(&[1, 7, 1_000]),
-        poll_interval_s: dice.one_of(&[30, 60, 120]),
+        poll_interval_s: dice.one_of(&[45, 120]),
         outage_backoff_cap_s: dice.one_of(&[15, 60]),
         until_swept,
         alert_window_s: dice.one_of(&[60, 300]),
         broker_duplicates_per_mille: dice.one_of(&[0, 0, 20]),
         broker_ahead_s: dice.between(0, margin_s / 2) as i64 - margin_s as i64 / 4,
         alert_refusals_per_mille: dice.one_of(&[0, 300]),
-        review_interval_s: dice.one_of(&[5 * MINUTE_S, 10 * MINUTE_S]),
+        review_interval_s: dice.one_of(&[5 * MINUTE_S, 15 * MINUTE_S]),
         replay_percent: dice.one_of(&[0, 50, 90]),
         discard_percent: dice.one_of(&[0, 10]),
     };
     if outages || until_swept {
-        knobs.poll_interval_s = HOUR_S;
-        knobs.sweep_interval_s = 4 * HOUR_S;
+        knobs.poll_interval_s = 3 * HOUR_S;
+        knobs.sweep_interval_s = 6 * HOUR_S;
         knobs.sweep_batch = 1_000;
         knobs.outage_backoff_cap_s = HOUR_S;
         knobs.lease_s = HOUR_S;
