@@ -25,7 +25,7 @@ impl fmt::Display for DeadLetterId {
 macro_rules! text_enum {
     ($(#[$doc:meta])* $type:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)* }) => {
         $(#[$doc])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
         #[serde(rename_all = "snake_case")]
         pub enum $type { $($(#[$variant_doc])* $variant,)* }
 

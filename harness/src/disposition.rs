@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::dead_letter::Reason;
 
 /// How a delivery ended that was not applied and was no duplicate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// The handler returned a transient failure.

@@ -12,6 +12,7 @@ use crate::failure::ErrorClass;
 use crate::fence::FenceVerdict;
 use crate::ids::{CorrelationId, JobId};
 use crate::names::{ConsumerName, QueueName};
+use crate::ports::queue::Receipt;
 use crate::retry::RetryPolicy;
 
 /// Whose step it is.
@@ -23,6 +24,8 @@ pub struct JobRef {
     pub generation: u32,
     /// The chain of events that it belongs to.
     pub correlation_id: CorrelationId,
+    /// Which delivery of which message, where it is about one.
+    pub delivery: Option<Receipt>,
 }
 
 /// One step.
@@ -56,7 +59,7 @@ pub enum RunResult {
 }
 
 /// Why a delivery was given back uncounted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeferReason {
     /// A twin is running, here or elsewhere.

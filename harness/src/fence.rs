@@ -31,7 +31,7 @@ pub struct FenceKey {
 }
 
 /// What the fence said.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "snake_case")]
 pub enum FenceVerdict {
     /// The key is ours until the transaction ends: do the work.

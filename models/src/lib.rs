@@ -14,6 +14,7 @@ pub mod alert;
 pub mod book;
 pub mod fence;
 pub mod kit;
+pub mod lifecycle;
 pub mod replay;
 pub mod retry;
 pub mod spec;

@@ -1,10 +1,12 @@
 //! What happened how often: kinds of faults, steps of the gate, and each step while each kind of fault was in effect. A
 //! simulation that is said to cover something shows it here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use harness::{DeferReason, FenceVerdict, Reason, RunResult, Step};
+
+use models::lifecycle::conform::Conformance;
 
 use crate::history::{Entry, Fact, Said};
 use crate::plan::FaultKind;
@@ -55,6 +57,8 @@ pub struct Coverage {
     pub faults: BTreeMap<&'static str, u64>,
     /// Steps, by name.
     pub steps: BTreeMap<&'static str, u64>,
+    /// Edges of the lifecycle model that some delivery went.
+    pub edges: BTreeSet<(String, String)>,
     /// Steps of the gate while a fault was in effect.
     pub pairs: BTreeMap<(&'static str, &'static str), u64>,
 }
@@ -65,7 +69,12 @@ impl Coverage {
         // Kinds in effect, by fault, until when; none: until it ends.
         let mut effective: BTreeMap<usize, (&'static str, Duration, Option<Duration>)> =
             BTreeMap::new();
+        let mut model = Conformance::new();
         for entry in entries {
+            if let Said::Harness(event) = &entry.said {
+                // What is not allowed is a matter of the checks.
+                let _ = model.see(&entry.host, event);
+            }
             match &entry.said {
                 Said::World(Fact::FaultBegan { fault, kind }) => {
                     *self.faults.entry(kind.name()).or_default() += 1;
@@ -89,10 +98,12 @@ impl Coverage {
                 }
             }
         }
+        self.edges.extend(model.taken().iter().cloned());
     }
 
     /// Adds the counts of another one.
     pub fn merge(&mut self, other: &Self) {
+        self.edges.extend(other.edges.iter().cloned());
         for (name, count) in &other.faults {
             *self.faults.entry(name).or_default() += count;
         }
@@ -159,6 +170,10 @@ impl Coverage {
                 text.push_str(&format!(" {pairs:>14}"));
             }
             text.push('\n');
+        }
+        text.push_str("\nedges of the lifecycle model that no delivery went\n");
+        for edge in Conformance::never_taken(&self.edges) {
+            text.push_str(&format!("  {edge}\n"));
         }
         text
     }

@@ -66,6 +66,7 @@ fn step(n: usize, step: Step) -> Entry {
                 id: job(n),
                 generation: 0,
                 correlation_id: job(n).into(),
+                delivery: None,
             }),
             step,
         }),

@@ -81,9 +81,13 @@ impl Running {
     pub async fn stop(mut self) -> DrainReport {
         self.shutdown.begin();
         let task = self.task.take().expect("stopped once");
-        in_time("the consumer shuts down", task)
+        let report = in_time("the consumer shuts down", task)
             .await
-            .expect("the consumer does not panic")
+            .expect("the consumer does not panic");
+        if report.abandoned == 0 {
+            self.seen.all_answered();
+        }
+        report
     }
 }
 

@@ -1,31 +1,57 @@
-//! An observer that remembers every step and lets tests wait for one.
+//! An observer that remembers every step, lets tests wait for one, and holds all of them against the lifecycle model.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use harness::{Event, JobId, Observer, Step};
+use models::lifecycle::conform::{Conformance, Refusal};
 
 use crate::clock::eventually;
 
 /// Remembers every event of the components that it watches.
 #[derive(Debug, Clone, Default)]
-pub struct Recorder(Arc<Mutex<Vec<Event>>>);
+pub struct Recorder(Arc<Mutex<Seen>>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    events: Vec<Event>,
+    model: Conformance,
+    /// What the model does not allow.
+    refusals: Vec<Refusal>,
+}
 
 impl Observer for Recorder {
     fn event(&self, event: &Event) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(event.clone());
+        let mut seen = self.seen();
+        seen.events.push(event.clone());
+        if let Err(refusal) = seen.model.see("the consumer", event) {
+            seen.refusals.push(refusal);
+        }
     }
 }
 
 impl Recorder {
-    /// Everything so far.
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Everything so far. No test may look at what the model does not allow: it fails here.
+    #[track_caller]
     pub fn events(&self) -> Vec<Event> {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        let seen = self.seen();
+        if let Some(refusal) = seen.refusals.first() {
+            let refusal = refusal.to_string();
+            drop(seen);
+            panic!("the lifecycle model does not allow what happened: {refusal}");
+        }
+        seen.events.clone()
+    }
+
+    /// Everything that was received was answered, and the model allows all of it.
+    #[track_caller]
+    pub fn all_answered(&self) {
+        let _ = self.events();
+        let unanswered = self.seen().model.unanswered();
+        assert!(unanswered.is_empty(), "never answered: {unanswered:?}");
     }
 
     /// Everything so far that is about one job.

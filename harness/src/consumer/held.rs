@@ -39,6 +39,7 @@ impl Held {
             id: envelope.job_id,
             generation: envelope.generation,
             correlation_id: envelope.correlation_id.clone(),
+            delivery: Some(receipt.clone()),
         };
         let runs_before = envelope.attempts.saturating_add(redeliveries);
         Self {

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
 
 use crate::envelope::{Envelope, Message};
 use crate::names::QueueName;
@@ -13,7 +14,7 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 /// A broker's name for one delivery of one message. A message that is delivered again gets another receipt, and a receipt
 /// is good for one answer: once the message was given back, or delivered again, whatever comes with it changes nothing and
 /// is answered with [`QueueError::LeaseLost`]. Answers may be repeated and may come late.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Receipt {
     /// The message, as the broker knows it.
     pub message: String,

@@ -56,6 +56,7 @@ impl<S: ReviewStore, P: ReplayPublisher<S>> Review<S, P> {
                 id: envelope.job_id,
                 generation: envelope.generation,
                 correlation_id: envelope.correlation_id.clone(),
+                delivery: None,
             }),
             step: Step::Replayed { id },
         });

@@ -2,6 +2,7 @@
 
 mod alert;
 mod fence;
+mod lifecycle;
 mod replay;
 mod retry;
 mod ttl;
@@ -115,12 +116,13 @@ macro_rules! of_designs {
 use of_designs;
 
 /// Every model.
-pub const BOOK: [Chapter; 5] = [
+pub const BOOK: [Chapter; 6] = [
     fence::CHAPTER,
     retry::CHAPTER,
     ttl::CHAPTER,
     replay::CHAPTER,
     alert::CHAPTER,
+    lifecycle::CHAPTER,
 ];
 
 /// The chapter of a name.
@@ -128,7 +130,7 @@ pub const BOOK: [Chapter; 5] = [
 /// # Errors
 /// When there is none; the error says which there are.
 pub fn chapter(name: &str) -> anyhow::Result<&'static Chapter> {
-    static ALL: [Chapter; 5] = BOOK;
+    static ALL: [Chapter; 6] = BOOK;
     let names: Vec<&str> = ALL.iter().map(|chapter| chapter.name).collect();
     ALL.iter()
         .find(|chapter| chapter.name == name)

@@ -6,6 +6,7 @@ mod effects;
 mod leases;
 mod letters;
 mod outcomes;
+mod protocol;
 mod retries;
 mod settles;
 mod sweeps;
@@ -155,6 +156,10 @@ impl Checkers {
                 Box::new(letters::QuietDuplicates::default()),
             ),
             ("H1 leases are kept", Box::new(leases::Kept::new(&known))),
+            (
+                "C1 follows the model",
+                Box::new(protocol::FollowsTheModel::default()),
+            ),
             ("L1 settles", Box::new(settles::Settles::new(&known))),
         ];
         Ok(Self {
