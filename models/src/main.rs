@@ -8,8 +8,11 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
+use harness::{Event, Step};
 use models::book::{BOOK, Chapter, chapter};
+use models::lifecycle::conform::Conformance;
 use models::spec;
+use serde::Deserialize as _;
 
 /// All promises hold.
 const OK: u8 = 0;
@@ -62,6 +65,12 @@ enum Command {
     Wrong {
         /// Of which model; all when left out.
         name: Option<String>,
+    },
+    /// Holds a stored history against the lifecycle model: one that `cargo sim run --save-history` wrote, or any file with an
+    /// event a line.
+    Conform {
+        /// The file.
+        file: PathBuf,
     },
     /// Serves a model to a browser: click through its states.
     Explore {
@@ -124,6 +133,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
             Ok(OK)
         }
         Command::Wrong { name } => wrong(name.as_deref()),
+        Command::Conform { file } => conform(&file),
         Command::Explore { name, addr } => {
             let chapter = chapter(&name)?;
             eprintln!("model: http://{addr}/ shows {name}; stop with Ctrl-C");
@@ -207,6 +217,54 @@ fn wrong(name: Option<&str>) -> anyhow::Result<u8> {
         }
     }
     Ok(code)
+}
+
+/// A line of a history: an entry of the simulation, or an event alone.
+fn parse(line: &str) -> anyhow::Result<Option<(String, Event)>> {
+    let value: serde_json::Value = serde_json::from_str(line)?;
+    if let Some(said) = value.get("said") {
+        let host = value
+            .get("host")
+            .and_then(|host| host.as_str())
+            .unwrap_or_default();
+        return match said.get("harness") {
+            Some(event) => Ok(Some((host.to_owned(), Event::deserialize(event)?))),
+            None => Ok(None),
+        };
+    }
+    // The first line of a stored simulation says where it comes from.
+    if value.get("plan").is_some() {
+        return Ok(None);
+    }
+    Ok(Some((String::new(), Event::deserialize(value)?)))
+}
+
+fn conform(file: &std::path::Path) -> anyhow::Result<u8> {
+    let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
+    let (mut model, mut refused) = (Conformance::new(), 0);
+    for (n, line) in text.lines().enumerate() {
+        let place = || format!("{}, line {}", file.display(), n + 1);
+        let Some((host, event)) =
+            parse(line).with_context(|| format!("{}: not an event", place()))?
+        else {
+            continue;
+        };
+        if matches!(event.step, Step::Started { .. }) {
+            model.ended(&host);
+        }
+        if let Err(refusal) = model.see(&host, &event) {
+            refused += 1;
+            print(&format!("{}: REFUSED {refusal}\n", place()))?;
+        }
+    }
+    for never in Conformance::never_taken(model.taken()) {
+        print(&format!("never taken: {never}\n"))?;
+    }
+    for open in model.unanswered() {
+        print(&format!("not answered at the end: {open}\n"))?;
+    }
+    print(&format!("{} events, {refused} refused\n", model.events()))?;
+    Ok(if refused == 0 { OK } else { BROKEN })
 }
 
 fn print(text: &str) -> anyhow::Result<()> {

@@ -127,6 +127,10 @@ impl Handler<SimStore> for SimHandler {
             Behaviour::FailsRuns(runs) if job.run <= runs => {
                 Err(Failure::transient("fails as planned"))
             }
+            Behaviour::SwallowsErrors(runs) if job.run <= runs => {
+                let _ = tx.fail().await;
+                Ok(())
+            }
             Behaviour::FailsHard => Err(Failure::permanent("fails for good as planned")),
             Behaviour::PanicsRuns(runs) if job.run <= runs => panic!("{PLANNED_PANIC}"),
             Behaviour::FailsUntilReplayed if job.generation == 0 => {

@@ -175,7 +175,8 @@ impl Shrinker {
                 }
             }
         }
-        let plain: [fn(&mut Knobs); 10] = [
+        let plain: [fn(&mut Knobs); 11] = [
+            |knobs| knobs.contention_per_mille = 0,
             |knobs| knobs.until_swept = false,
             |knobs| knobs.broker_duplicates_per_mille = 0,
             |knobs| knobs.broker_ahead_s = 0,

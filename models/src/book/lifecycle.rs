@@ -112,7 +112,7 @@ pub(super) const CHAPTER: Chapter = Chapter {
             breaks: "S3 nothing vanishes",
         },
     ],
-    states: 0,
+    states: 87_746,
     check: |threads| kit::check(lifecycle::Lifecycle::new(lifecycle::Design::Right), threads),
     shortest: super::of_designs!(
         lifecycle::Lifecycle::new(lifecycle::Design::LetterWithoutFence),

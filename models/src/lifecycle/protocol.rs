@@ -129,7 +129,9 @@ impl Rules {
             (Stage::Committing(_), Move::Committed) => Stage::ToAck,
             (Stage::Committing(run), Move::CommitUnknown) => Stage::ToRetry(run),
             // The commit was refused, or met contention: nobody says so but by what follows.
-            (Stage::Committing(_), Move::Defer(DeferReason::Contention)) => Stage::Over,
+            (Stage::Committing(_), Move::Defer(DeferReason::Contention) | Move::LeaseLost) => {
+                Stage::Over
+            }
             (Stage::Committing(run), _) => return self.next(self.retry_or_give_up(run), made),
 
             (Stage::GivingUp(reason), Move::Letter(written)) if written == reason => Stage::ToAck,

@@ -1,9 +1,9 @@
 //! S5 and S6: how often and when a job runs, counted from what the world saw, not from what the harness says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use harness::{JobId, RetryPolicy, RunResult, Step};
+use harness::{JobId, Receipt, RetryPolicy, RunResult, Step};
 
 use super::{Check, Found, Known};
 use crate::history::{Entry, Fact, Said};
@@ -21,6 +21,8 @@ struct Runs {
 pub(super) struct BoundedRuns {
     most: u32,
     runs: BTreeMap<(JobId, u32), Runs>,
+    /// Deliveries whose handler worked; their commit may still meet contention.
+    worked: BTreeSet<Receipt>,
 }
 
 impl BoundedRuns {
@@ -28,6 +30,7 @@ impl BoundedRuns {
         Self {
             most: known.retry.max_runs(),
             runs: BTreeMap::new(),
+            worked: BTreeSet::new(),
         }
     }
 }
@@ -56,14 +59,28 @@ impl Check for BoundedRuns {
                 }
             }
             Said::Harness(event) => {
-                if let (Some(job), Step::RunEnded { result, .. }) = (&event.job, &event.step)
-                    && let RunResult::Failed { ending, .. } = result
-                    && !ending.rule().counts
-                {
-                    self.runs
-                        .entry((job.id, job.generation))
-                        .or_default()
-                        .uncounted += 1;
+                let Some(job) = &event.job else { return };
+                let uncounted = match (&event.step, &job.delivery) {
+                    (Step::RunEnded { result, .. }, Some(delivery)) => match result {
+                        RunResult::Worked => {
+                            self.worked.insert(delivery.clone());
+                            false
+                        }
+                        RunResult::Failed { ending, .. } => !ending.rule().counts,
+                    },
+                    // With its lease lost nobody says what became of the commit: it may be contention.
+                    (Step::Deferred { .. } | Step::LeaseLost, Some(delivery)) => {
+                        self.worked.remove(delivery)
+                    }
+                    (_, Some(delivery)) => {
+                        self.worked.remove(delivery);
+                        false
+                    }
+                    _ => false,
+                };
+                if uncounted {
+                    let runs = self.runs.entry((job.id, job.generation)).or_default();
+                    runs.uncounted += 1;
                 }
             }
             Said::World(_) => {}

@@ -16,7 +16,7 @@ use sim::checkers::Violation;
 
 /// All invariants hold.
 const OK: u8 = 0;
-/// A safety invariant is broken (S1..S12, H1).
+/// A safety invariant is broken (S1..S12, H1, C1).
 const SAFETY: u8 = 1;
 /// Bad arguments, or a file that cannot be read.
 const USAGE: u8 = 2;
@@ -34,7 +34,7 @@ const UNCOVERED: u8 = 6;
 #[command(
     name = "sim",
     after_help = "A seed is a number or a commit hash (7 or more hexadecimal digits; what can be read as a number is one).\n\n\
-                  Exit codes: 0 all invariants hold, 1 safety (S1..S12, H1), 2 usage, 3 liveness (L1), 4 nondeterminism, \
+                  Exit codes: 0 all invariants hold, 1 safety (S1..S12, H1, C1), 2 usage, 3 liveness (L1), 4 nondeterminism, \
                   5 the simulation broke, 6 not everything was covered."
 )]
 struct Args {

@@ -115,6 +115,17 @@ impl SimConnection {
     }
 }
 
+impl SimConnection {
+    /// A statement that fails.
+    ///
+    /// # Errors
+    /// Always.
+    pub async fn fail(&mut self) -> Result<(), StoreError> {
+        let statement = Statement::Fail { tx: self.0.tx };
+        self.0.execute(statement).await.map(|_| ())
+    }
+}
+
 /// An open transaction.
 pub struct SimTx(SimConnection);
 

@@ -16,14 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use harness::{DeadLetter, DeadLetterId, Status};
+use harness::{DeadLetter, DeadLetterId, Entropy as _, Status};
 use tokio::sync::Notify;
 
 pub use self::client::{SimConnection, SimStore};
 pub use self::server::serve;
 use self::transactions::IdleLimit;
 use crate::broker::Broker;
-use crate::history::{Fact, Key, Log};
+use crate::history::{Fact, Key, Log, LoggedEntropy};
+use crate::plan::Knobs;
 use crate::timeline::Timeline;
 
 /// A committed fence.
@@ -50,7 +51,7 @@ pub struct Tables {
 
 impl Tables {
     /// Whether a dead letter of a job waits for a decision, or did at `moment`.
-    fn decided_since(&self, key: &Key, moment: DateTime<Utc>) -> bool {
+    pub fn decided_since(&self, key: &Key, moment: DateTime<Utc>) -> bool {
         let mut letters = self.letters.values();
         letters.any(|it| {
             it.letter.job_id == key.0
@@ -125,17 +126,22 @@ pub struct Database {
     timeline: Timeline,
     log: Log,
     broker: Broker,
+    /// Of 1,000 statements of handlers and commits, how many meet contention.
+    contention_per_mille: u64,
+    dice: Arc<LoggedEntropy>,
 }
 
 impl Database {
     /// An empty one. It looks at the broker only to write down what a sweep should not have done.
-    pub fn new(timeline: Timeline, log: Log, broker: Broker) -> Self {
+    pub fn new(timeline: Timeline, log: Log, broker: Broker, seed: u64, knobs: &Knobs) -> Self {
         Self {
             state: Arc::default(),
             changed: Arc::default(),
             timeline,
+            dice: Arc::new(LoggedEntropy::new(seed, log.clone())),
             log,
             broker,
+            contention_per_mille: knobs.contention_per_mille,
         }
     }
 
@@ -146,6 +152,11 @@ impl Database {
     /// Looks at what is committed.
     pub fn look<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
         look(&self.state().tables)
+    }
+
+    /// Somebody else's transaction is in the way, now and then.
+    fn meets_contention(&self) -> bool {
+        self.contention_per_mille > 0 && self.dice.next_u64() % 1_000 < self.contention_per_mille
     }
 
     fn fact(&self, fact: Fact) {

@@ -32,6 +32,10 @@ pub(super) enum Statement {
         key: Key,
         generation: u32,
     },
+    /// A statement that fails.
+    Fail {
+        tx: u64,
+    },
     Commit {
         tx: u64,
         /// For pictures only.
@@ -81,6 +85,7 @@ impl Named for Statement {
             Self::Begin => "begin",
             Self::Fence { .. } => "fence",
             Self::Work { .. } => "work",
+            Self::Fail { .. } => "fail",
             Self::Commit { .. } => "commit",
             Self::Rollback { .. } => "rollback",
             Self::Record(_) => "record_dead_letter",
@@ -154,6 +159,10 @@ impl DatabaseSession {
                 generation,
             } => {
                 database.work(tx, &key, generation)?;
+                Outcome::Done
+            }
+            Statement::Fail { tx } => {
+                database.fail(tx)?;
                 Outcome::Done
             }
             Statement::Commit { tx, .. } => {

@@ -184,8 +184,13 @@ impl Database {
 
     /// One effect of a handler.
     pub(super) fn work(&self, id: u64, key: &Key, generation: u32) -> Result<(), Refusal> {
+        let contended = self.meets_contention();
         let mut state = self.state();
         let transaction = state.alive(id)?;
+        if contended {
+            transaction.aborted = true;
+            return Err(Refusal::LockTimeout);
+        }
         *transaction
             .effects
             .entry((key.clone(), generation))
@@ -193,10 +198,26 @@ impl Database {
         Ok(())
     }
 
+    /// A statement of a handler that fails.
+    pub(super) fn fail(&self, id: u64) -> Result<(), Refusal> {
+        self.state().alive(id)?.aborted = true;
+        Err(Refusal::Aborted)
+    }
+
     /// Makes durable whatever the transaction did: it is not the database that ties an effect to its fence.
     pub(super) fn commit(&self, id: u64) -> Result<(), Refusal> {
+        if self.meets_contention() {
+            self.abort(id);
+            return Err(Refusal::LockTimeout);
+        }
         let facts = {
             let mut state = self.state();
+            if matches!(state.alive(id), Err(Refusal::Aborted)) {
+                // It becomes a rollback.
+                drop(state);
+                self.abort(id);
+                return Err(Refusal::Aborted);
+            }
             state.alive(id)?;
             let mut transaction = state.open.remove(&id).ok_or(Refusal::NoTransaction)?;
             let mut committed = BTreeMap::new();

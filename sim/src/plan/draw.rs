@@ -100,6 +100,7 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         poll_interval_s: dice.one_of(&[45, 120]),
         outage_backoff_cap_s: dice.one_of(&[15, 60]),
         until_swept,
+        contention_per_mille: dice.one_of(&[0, 0, 30]),
         alert_window_s: dice.one_of(&[60, 300]),
         broker_duplicates_per_mille: dice.one_of(&[0, 0, 20]),
         broker_ahead_s: dice.between(0, margin_s / 2) as i64 - margin_s as i64 / 4,
@@ -128,6 +129,8 @@ fn draw_jobs(dice: &Dice, count: usize, knobs: &Knobs) -> Vec<JobPlan> {
         Behaviour::PanicsRuns(1),
         Behaviour::FailsUntilReplayed,
         Behaviour::FailsHardOnce,
+        Behaviour::SwallowsErrors(1),
+        Behaviour::SwallowsErrors(u32::MAX),
         Behaviour::Poison,
         Behaviour::NoHeaders,
     ];

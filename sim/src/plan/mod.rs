@@ -57,6 +57,8 @@ pub struct Knobs {
     /// Whether the world goes on until every fence has expired and was swept.
     pub until_swept: bool,
     pub alert_window_s: u64,
+    /// Of 1,000 statements of handlers, and of 1,000 commits, how many meet contention.
+    pub contention_per_mille: u64,
     /// Of 1,000 receives, how many hand out a message that is leased to somebody else.
     pub broker_duplicates_per_mille: u64,
     /// How much the broker's calendar is ahead of the database's; within the margin of the TTL rule.
@@ -98,6 +100,8 @@ pub enum Behaviour {
     FailsUntilReplayed,
     /// Fails for good the first time that any copy of it runs, and never again.
     FailsHardOnce,
+    /// Swallows the error of a statement and returns well, on the first so many runs: its commit is refused.
+    SwallowsErrors(u32),
     Poison,
     NoHeaders,
 }

@@ -15,9 +15,13 @@ use crate::database::Database;
 use crate::history::{Fact, Log};
 use crate::jobs::id_of;
 use crate::plan::{FaultKind, Plan};
+use crate::timeline::Timeline;
 
 /// A world that takes more steps than this is stuck in a loop that costs no time.
 const MAX_STEPS: u64 = 3_000_000;
+
+/// How long the sweep lets a fence stay after the last decision about its job.
+const REPLAY_LATENESS: Duration = Duration::from_secs(24 * 3_600);
 
 /// A fault's beginning or its end.
 #[derive(Debug, Clone, PartialEq)]
@@ -340,12 +344,13 @@ impl<'a> Driver<'a> {
             if uncovered > 0 {
                 return Some(format!("{uncovered} dead letters have no delivered alert"));
             }
-            // A fence stays while somebody may still decide to replay its job.
             let slack = Duration::from_secs(knobs.sweep_interval_s * 2 + knobs.margin_s);
+            // A fence stays while somebody may still decide to replay its job, and while a late replay may be on its way.
+            let decided = Timeline::calendar(now.saturating_sub(slack + REPLAY_LATENESS));
             let fences = tables.fences.iter();
             let due = fences
                 .filter(|(key, fence)| match fence.expires_at + slack < now {
-                    true => tables.pending(key) == 0,
+                    true => !tables.decided_since(key, decided),
                     false => knobs.until_swept,
                 })
                 .count();
@@ -364,6 +369,7 @@ fn patience(plan: &Plan) -> anyhow::Result<Duration> {
     if knobs.until_swept {
         patience +=
             config.fence.ttl + Duration::from_secs(knobs.sweep_interval_s * 4 + knobs.margin_s * 2);
+        patience += REPLAY_LATENESS;
     }
     Ok(patience)
 }

@@ -247,7 +247,13 @@ pub fn run(plan: &Plan, options: Options) -> anyhow::Result<Ran> {
         all_published: Arc::default(),
     };
     let broker = Broker::new(timeline.clone(), log("broker"), shared.seed(1), &plan.knobs);
-    let database = Database::new(timeline.clone(), log("database"), broker.clone());
+    let database = Database::new(
+        timeline.clone(),
+        log("database"),
+        broker.clone(),
+        shared.seed(3),
+        &plan.knobs,
+    );
 
     let mut sim = turmoil::Builder::new()
         .epoch(std::time::UNIX_EPOCH)
