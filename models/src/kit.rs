@@ -22,6 +22,15 @@ where
     fn show(&self, state: &Self::State) -> String;
 }
 
+/// An action as a sentence.
+pub fn sentence<M: Told>(model: &M, action: &M::Action) -> String
+where
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    format!("{} {}", model.actor(action), model.tell(action))
+}
+
 /// Nothing can happen any more.
 pub fn is_over<M: Model>(model: &M, state: &M::State) -> bool {
     let mut actions = Vec::new();
@@ -133,8 +142,21 @@ impl<M: Model> Model for Only<M> {
     }
 }
 
-/// The shortest way to break a property: breadth first, by one thread, so it is always the same.
+/// The shortest way to break a property, in words.
 pub fn shortest<M: Told>(model: &M, property: &'static str) -> Option<Story>
+where
+    M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
+    M::Action: Clone + Debug + PartialEq,
+{
+    let path = shortest_path(model, property)?;
+    Some(story(model, property, path))
+}
+
+/// States, each with the action that leads on from it.
+pub type Path<M> = Vec<(<M as Model>::State, Option<<M as Model>::Action>)>;
+
+/// The shortest way to break a property: breadth first, by one thread, so it is always the same.
+pub fn shortest_path<M: Told>(model: &M, property: &'static str) -> Option<Path<M>>
 where
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync,
     M::Action: Clone + Debug + PartialEq,
@@ -146,7 +168,7 @@ where
         condition: properties.iter().find(|it| it.name == property)?.condition,
     };
     let path = only.checker().spawn_bfs().join().discovery(property)?;
-    Some(story(model, property, path.into_vec()))
+    Some(path.into_vec())
 }
 
 fn story<M: Told>(
@@ -213,7 +235,8 @@ where
     true
 }
 
-fn number(state: &impl Hash) -> u64 {
+/// A state's fingerprint; the same in every build of this program.
+pub fn number(state: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     state.hash(&mut hasher);
     hasher.finish()

@@ -10,7 +10,9 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use harness::{Event, Step};
 use models::book::{BOOK, Chapter, chapter};
+use models::lifecycle;
 use models::lifecycle::conform::Conformance;
+use models::lifecycle::cover::counterexample;
 use models::spec;
 use serde::Deserialize as _;
 
@@ -65,6 +67,10 @@ enum Command {
     Wrong {
         /// Of which model; all when left out.
         name: Option<String>,
+        /// Writes those of `lifecycle` as scripts into a folder: `cargo sim replay` tries each on the real harness, which must
+        /// not follow.
+        #[arg(long, value_name = "DIR", conflicts_with = "name")]
+        scripts: Option<PathBuf>,
     },
     /// Holds a stored history against the lifecycle model: one that `cargo sim run --save-history` wrote, or any file with an
     /// event a line.
@@ -132,7 +138,11 @@ fn run(command: Command) -> anyhow::Result<u8> {
             }
             Ok(OK)
         }
-        Command::Wrong { name } => wrong(name.as_deref()),
+        Command::Wrong {
+            scripts: Some(folder),
+            ..
+        } => scripts(&folder),
+        Command::Wrong { name, .. } => wrong(name.as_deref()),
         Command::Conform { file } => conform(&file),
         Command::Explore { name, addr } => {
             let chapter = chapter(&name)?;
@@ -217,6 +227,22 @@ fn wrong(name: Option<&str>) -> anyhow::Result<u8> {
         }
     }
     Ok(code)
+}
+
+/// The counterexamples of the lifecycle model, each as a script.
+fn scripts(folder: &std::path::Path) -> anyhow::Result<u8> {
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let wrong = chapter("lifecycle")?.wrong.iter();
+    for (design, wrong) in lifecycle::Design::WRONG.into_iter().zip(wrong) {
+        let way = counterexample(design, wrong.breaks)
+            .with_context(|| format!("{} breaks nothing", wrong.name))?;
+        let script = serde_json::json!({ "about": wrong.what, "script": way });
+        let file = folder.join(format!("{}.json", wrong.name));
+        let text = serde_json::to_string_pretty(&script)? + "\n";
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        print(&format!("{}\n", file.display()))?;
+    }
+    Ok(OK)
 }
 
 /// A line of a history: an entry of the simulation, or an event alone.

@@ -17,4 +17,5 @@ mod b4_alerts;
 mod b4_records;
 mod b7_start_up;
 mod demo;
+mod model_ways;
 mod replaying;

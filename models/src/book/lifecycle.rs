@@ -4,18 +4,22 @@ use stateright::Model as _;
 
 use super::{Chapter, Promise, Scope, Wrong};
 use crate::kit;
-use crate::lifecycle;
+use crate::lifecycle::{Design, Lifecycle};
 
 pub(super) const CHAPTER: Chapter = Chapter {
     name: "lifecycle",
     title: "From publication to outcome",
-    about: "Two copies of a job's message are delivered again and again. What a delivery may do is a protocol of stages and \
-            moves; what the world answers (is there a fence, a letter, does a twin hold the key) decides which of it happens. \
-            The moves are the events that the harness emits, so histories of simulated and real runs are held against the \
-            same protocol: `cargo model conform FILE`.",
+    about: "Up to two copies of a job's message are delivered again and again, and the job may be replayed. What a delivery may \
+            do is a protocol of stages and moves; what the world answers (is there a fence, a letter, does a twin hold the key) \
+            decides which of it happens. The moves are the events that the harness emits. So histories of simulated and real \
+            runs are held against the same protocol (`cargo model conform FILE`), and the other way round, ways through this \
+            model that together take every turn of it are driven through the real harness, on the simulated store \
+            (`cargo sim drive`) and on PostgreSQL (the acceptance tests): after each step both are in the same state, and what \
+            the model does not allow is tried and changes nothing.",
     assumes: &[
         "A twin that finds the key taken is turned away as often as that is allowed, and then waits.",
-        "How fence, letters and operators exclude each other in detail is the subject of the other models.",
+        "Nobody holds a message for longer than a fence lives: the rule for the TTL is the subject of `ttl`.",
+        "An operator's replay is published and recorded at once; what a crash in between does is the subject of `replay`.",
     ],
     scopes: &[
         Scope {
@@ -30,8 +34,18 @@ pub(super) const CHAPTER: Chapter = Chapter {
         },
         Scope {
             what: "crashes, losses, deferrals",
-            size: "2 each",
-            why: "one for either copy, or two in a row for one",
+            size: "1 each",
+            why: "each in any place, and all of them together",
+        },
+        Scope {
+            what: "leases that run out under a living holder",
+            size: "1",
+            why: "makes a third holder, beside those of the two copies",
+        },
+        Scope {
+            what: "replays",
+            size: "1",
+            why: "a generation that was given up, and one after it; chains of them are the subject of `replay`",
         },
     ],
     promises: &[
@@ -54,6 +68,12 @@ pub(super) const CHAPTER: Chapter = Chapter {
             code: "`harness/migrations/0003_gate.sql`",
         },
         Promise {
+            property: "S4 discarded means never applied",
+            says: "What an operator gave up is not applied by a late copy.",
+            clauses: "B8",
+            code: "`harness/migrations/0003_gate.sql`",
+        },
+        Promise {
             property: "S5 bounded runs",
             says: "No copy has more runs that count than the policy allows.",
             clauses: "A3, B3",
@@ -73,7 +93,7 @@ pub(super) const CHAPTER: Chapter = Chapter {
         },
         Promise {
             property: "L1 settles",
-            says: "In the end both copies are gone, and there is either an effect or a dead letter.",
+            says: "In the end all copies are gone, and there is either an effect or a dead letter that waits or was discarded.",
             clauses: "B4",
             code: "`harness/src/consumer/`",
         },
@@ -87,6 +107,12 @@ pub(super) const CHAPTER: Chapter = Chapter {
         (
             "the network",
             "loses a commit, its answer, an acknowledgement",
+        ),
+        ("time", "passes: a lease runs out, and its holder goes on"),
+        ("an operator", "replays or discards the dead letter"),
+        (
+            "the sweep",
+            "takes the fence, when no copy is queued and no letter waits",
         ),
     ],
     diagram: "stateDiagram-v2\n    [*] --> Received\n    Received --> ToAck: duplicate, settled\n    Received --> Fenced: acquired\n    \
@@ -111,20 +137,18 @@ pub(super) const CHAPTER: Chapter = Chapter {
             what: "A delivery is acknowledged as soon as its handler worked.",
             breaks: "S3 nothing vanishes",
         },
+        Wrong {
+            name: "sweep-ignores-queue",
+            what: "The sweep takes a fence while a copy of its job is still queued.",
+            breaks: "S1 one effect",
+        },
     ],
-    states: 87_746,
-    check: |threads| kit::check(lifecycle::Lifecycle::new(lifecycle::Design::Right), threads),
-    shortest: super::of_designs!(
-        lifecycle::Lifecycle::new(lifecycle::Design::LetterWithoutFence),
-        lifecycle::Lifecycle::new(lifecycle::Design::FenceIgnoresLetter),
-        lifecycle::Lifecycle::new(lifecycle::Design::AckBeforeCommit),
-    ),
-    ends: || kit::every_way_ends(&lifecycle::Lifecycle::new(lifecycle::Design::Right)),
-    explore: |address| {
-        drop(
-            lifecycle::Lifecycle::new(lifecycle::Design::Right)
-                .checker()
-                .serve(address),
-        )
+    states: 2_557_583,
+    check: |threads| kit::check(Lifecycle::new(Design::Right), threads),
+    shortest: |at, property| {
+        let design = *Design::WRONG.get(at)?;
+        kit::shortest(&Lifecycle::new(design), property)
     },
+    ends: || kit::every_way_ends(&Lifecycle::new(Design::Right)),
+    explore: |address| drop(Lifecycle::new(Design::Right).checker().serve(address)),
 };

@@ -183,7 +183,8 @@ impl Conformance {
     }
 }
 
-fn move_of(step: &Step) -> Option<Move> {
+/// The move that a step of the harness is, if it is one.
+pub fn move_of(step: &Step) -> Option<Move> {
     Some(match step {
         Step::Poison { .. } => Move::Poison,
         Step::NotAddressed => Move::NotAddressed,

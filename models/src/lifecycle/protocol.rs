@@ -3,6 +3,7 @@
 //! Written down on its own, not taken from the code: a rule that is changed in one of the two shows.
 
 use harness::{DeferReason, Ending, FenceVerdict, Reason};
+use serde::{Deserialize, Serialize};
 
 /// Where a delivery is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -27,8 +28,16 @@ pub enum Stage {
     Over,
 }
 
+impl Stage {
+    /// Whether what comes next needs the fence key.
+    pub fn needs_key(self) -> bool {
+        matches!(self, Self::Received(_) | Self::GivingUp(_))
+    }
+}
+
 /// What happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Move {
     /// The message can never be valid.
     Poison,

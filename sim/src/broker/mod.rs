@@ -145,6 +145,24 @@ impl Broker {
             .count()
     }
 
+    /// How often each message of a queue was delivered.
+    pub fn deliveries(&self, queue: &QueueName) -> Vec<u32> {
+        let state = self.state();
+        let rows = state.rows.values().filter(|row| row.queue == *queue);
+        rows.map(|row| u32::try_from(row.deliveries).unwrap_or(u32::MAX))
+            .collect()
+    }
+
+    /// Time passes until whatever is leased or delayed on a queue is due.
+    pub fn make_due(&self, queue: &QueueName) {
+        let now = self.timeline.now();
+        for row in self.state().rows.values_mut() {
+            if row.queue == *queue {
+                row.visible_at = now;
+            }
+        }
+    }
+
     fn receive(&self, queue: &QueueName, max: usize, lease: Duration) -> Vec<Delivery> {
         let now = self.timeline.now();
         let mut facts = Vec::new();

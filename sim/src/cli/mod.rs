@@ -2,6 +2,7 @@
 
 mod check;
 mod commit;
+mod drive;
 mod meta;
 mod one;
 mod shrink;
@@ -59,7 +60,10 @@ enum Command {
     /// Makes the plan of a failing seed, or of a plan file, small: leaves jobs, faults and hosts out as long as the same
     /// invariant is broken.
     Shrink(shrink::Shrink),
-    /// Runs plan files; all of `sim/corpus`, for one.
+    /// Drives the harness through the lifecycle model, everywhere and step by step, and tries what the model does not allow.
+    Drive(drive::Drive),
+    /// Runs plan files (all of `sim/corpus`, for one), and scripts: ways through the lifecycle model that `drive` or
+    /// `cargo model wrong --scripts` wrote.
     Replay {
         /// The files. With more than one, a line each.
         #[arg(required = true)]
@@ -117,6 +121,11 @@ fn read_plan(file: &std::path::Path) -> anyhow::Result<sim::plan::Saved> {
     sim::plan::Saved::read(file).map_err(|error| BadFile(format!("{error:#}")).into())
 }
 
+/// A file that may be a script.
+fn read_script(file: &std::path::Path) -> anyhow::Result<Option<sim::script::Script>> {
+    sim::script::Script::read(file).map_err(|error| BadFile(format!("{error:#}")).into())
+}
+
 fn run(command: Command) -> anyhow::Result<u8> {
     sim::world::check_build()?;
     sim::jobs::silence_planned_panics();
@@ -124,6 +133,7 @@ fn run(command: Command) -> anyhow::Result<u8> {
         Command::Run { seed, size, output } => one::run(seed, size, &output),
         Command::Replay { files, output } => one::replay(&files, &output),
         Command::Sweep(sweep) => sweep.run(),
+        Command::Drive(drive) => drive.run(),
         Command::Shrink(shrink) => shrink.run(),
         Command::Meta(meta) => meta.run(),
         Command::Check { file } => check::run(&file),

@@ -55,6 +55,9 @@ pub(super) fn replay(files: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
     let [file] = files else {
         return replay_all(files);
     };
+    if let Some(script) = super::read_script(file)? {
+        return super::drive::replay(file, &script);
+    }
     let saved = super::read_plan(file)?;
     let reproduce = format!("cargo sim replay {}", file.display());
     output.report(&saved.plan, &reproduce, saved.expected.as_ref())
@@ -64,6 +67,10 @@ pub(super) fn replay(files: &[PathBuf], output: &Output) -> anyhow::Result<u8> {
 fn replay_all(files: &[PathBuf]) -> anyhow::Result<u8> {
     let mut codes = Vec::new();
     for file in files {
+        if let Some(script) = super::read_script(file)? {
+            codes.push(super::drive::replay(file, &script)?);
+            continue;
+        }
         let saved = super::read_plan(file)?;
         let ran = world::run(&saved.plan, Options::default())?;
         let verdict = match ran.violations.first() {

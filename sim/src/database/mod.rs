@@ -149,6 +149,11 @@ impl Database {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Transactions that are open.
+    pub fn open_transactions(&self) -> usize {
+        self.state().open.len()
+    }
+
     /// Looks at what is committed.
     pub fn look<T>(&self, look: impl FnOnce(&Tables) -> T) -> T {
         look(&self.state().tables)
