@@ -12,7 +12,7 @@ use crate::names::QueueName;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A broker's name for one delivery of one message. A message that is delivered again gets another receipt, and a receipt
-/// is good for one answer: once the message was given back, or delivered again, whatever comes with it changes nothing and
+/// is good for one answer: but for an ack, once the message was given back, or delivered again, whatever comes with it changes nothing and
 /// is answered with [`QueueError::LeaseLost`]. Answers may be repeated and may come late.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Receipt {
@@ -73,7 +73,8 @@ pub trait QueuePort: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Vec<Delivery>, QueueError>> + Send;
 
-    /// Removes the message: its outcome is durable (S3). A message that is gone already is `Ok`.
+    /// Removes the message: its outcome is durable (S3), so it does not matter who holds it by now. A message that is gone
+    /// already is `Ok`.
     fn ack(
         &self,
         queue: &QueueName,

@@ -70,7 +70,7 @@ pub(super) const CHAPTER: Chapter = Chapter {
         },
         Promise {
             property: "S4 discarded means never applied",
-            says: "A discarded letter's job is not applied, by no copy, ever.",
+            says: "Nobody applies what an operator gave up: no late copy of that generation, and no replay of it that was never recorded.",
             clauses: "B8",
             code: "`harness/migrations/0003_gate.sql`",
         },
