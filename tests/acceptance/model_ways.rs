@@ -33,9 +33,10 @@ impl Real {
         for place in PLACES {
             queue.create(&QueueName::new(place).unwrap()).await.unwrap();
         }
-        let mut config = PgStoreConfig::default();
-        config.fence_wait = Duration::from_millis(50);
-        let store = db.store_with(config);
+        let store = db.store_with(PgStoreConfig {
+            fence_wait: Duration::from_millis(50),
+            ..PgStoreConfig::default()
+        });
         let clock = SystemClock::new();
         Self {
             db,
@@ -161,7 +162,6 @@ async fn drive_part(cover: Cover, part: usize, parts: usize) {
         steps += driven.steps;
         refused += driven.refused;
     }
-    println!("{steps} steps, {refused} things that are not allowed were tried");
     assert!(
         steps > 100 && refused > 100,
         "{steps} steps, {refused} tried"

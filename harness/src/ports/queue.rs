@@ -12,8 +12,8 @@ use crate::names::QueueName;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// A broker's name for one delivery of one message. A message that is delivered again gets another receipt, and a receipt
-/// is good for one answer: but for an ack, once the message was given back, or delivered again, whatever comes with it changes nothing and
-/// is answered with [`QueueError::LeaseLost`]. Answers may be repeated and may come late.
+/// is good for one answer: once the message was given back, or delivered again, whatever comes with it (but an ack) changes
+/// nothing and is answered with [`QueueError::LeaseLost`]. Answers may be repeated and may come late.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Receipt {
     /// The message, as the broker knows it.

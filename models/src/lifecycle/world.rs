@@ -359,10 +359,11 @@ impl Lifecycle {
                 let stage = Stage::Received(message.count);
                 message.count += 1;
                 let generation = message.generation;
-                if let Some(ghost) = &mut state.holders[usize::from(GHOST)] {
-                    if ghost.copy == copy && ghost.lease == Lease::Good {
-                        ghost.lease = Lease::Lost;
-                    }
+                if let Some(ghost) = &mut state.holders[usize::from(GHOST)]
+                    && ghost.copy == copy
+                    && ghost.lease == Lease::Good
+                {
+                    ghost.lease = Lease::Lost;
                 }
                 state.holders[place] = Some(Holder {
                     copy,
