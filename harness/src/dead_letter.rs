@@ -119,6 +119,20 @@ pub struct NewDeadLetter {
     pub headers: String,
 }
 
+impl NewDeadLetter {
+    /// Its kind of failure, by which incidents are grouped: queue, consumer, reason and error class.
+    pub fn fingerprint(&self) -> String {
+        let Self {
+            queue,
+            consumer,
+            reason,
+            error_class,
+            ..
+        } = self;
+        format!("{queue}/{consumer}/{reason}/{}", error_class.as_str())
+    }
+}
+
 /// A dead letter that was read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeadLetter {

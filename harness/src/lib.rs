@@ -95,6 +95,7 @@ pub use postgres::pgmq::PgmqQueue;
 pub use postgres::{PgStore, PgStoreConfig};
 pub use retry::{MAX_RUNS_DEFAULT, RetryPolicy, RetryPolicyError};
 pub use review::{DiscardError, OutsidePublisher, ReplayError, ReplayPublisher, Replayed, Review};
+pub use review::{LetterCount, LetterFilter, LetterOrder, LetterPlace, LetterQuery};
 pub use sweep::{SweepReport, SweepTarget, Sweeper, SweeperConfig};
 pub use telemetry::{Telemetry, describe_metrics};
 

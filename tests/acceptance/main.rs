@@ -16,6 +16,7 @@ mod b3_uncounted;
 mod b4_alerts;
 mod b4_records;
 mod b7_start_up;
+mod b8_lists;
 mod demo;
 mod model_ways;
 mod replaying;

@@ -9,8 +9,9 @@ use acceptance::clock::DEADLINE;
 use acceptance::db::Db;
 use futures_util::future::BoxFuture;
 use harness::{
-    Clock as _, Envelope, JobId, Message, PgStore, PgStoreConfig, PgmqQueue, QueueName,
-    QueuePort as _, Reason, ReviewStore as _, Status, StoreError, SystemClock,
+    Clock as _, Envelope, JobId, LetterFilter, LetterQuery, Message, PgStore, PgStoreConfig,
+    PgmqQueue, QueueName, QueuePort as _, Reason, ReviewStore as _, Status, StoreError,
+    SystemClock,
 };
 use models::lifecycle::cover::{Cover, Grain, cover, models};
 use sim::script::{Bench, Observed, drive};
@@ -113,12 +114,16 @@ impl Bench for Real {
         .bind(job.as_uuid())
         .fetch_one(&self.db.pool)
         .await?;
+        let filter = LetterFilter {
+            job_id: Some(job),
+            ..LetterFilter::default()
+        };
         let mut letters: Vec<(u32, Reason, Status)> = self
             .store
-            .dead_letters(None, None, 100_000)
+            .dead_letters(&LetterQuery::first(filter, 10))
             .await?
             .into_iter()
-            .filter(|it| it.letter.job_id == job && it.letter.consumer.as_str() == consumer)
+            .filter(|it| it.letter.consumer.as_str() == consumer)
             .map(|it| (it.letter.generation, it.letter.reason, it.status))
             .collect();
         letters.sort();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use embedded_pg::Postgres;
 use harness::{
-    ConsumerConfig, ConsumerName, DeadLetter, Envelope, JobId, PgStore, PgStoreConfig, PgmqQueue,
-    QueueName, QueuePort, ReviewStore, SystemEntropy,
+    ConsumerConfig, ConsumerName, DeadLetter, Envelope, JobId, LetterFilter, LetterQuery, PgStore,
+    PgStoreConfig, PgmqQueue, QueueName, QueuePort, ReviewStore, SystemEntropy,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
@@ -195,7 +195,7 @@ impl Db {
     /// All dead letters, oldest first.
     pub async fn letters(&self) -> Vec<DeadLetter> {
         self.store()
-            .dead_letters(None, None, 10_000)
+            .dead_letters(&LetterQuery::first(LetterFilter::default(), 10_000))
             .await
             .expect("reads")
     }
@@ -293,6 +293,7 @@ async fn template(admin: &mut PgConnection, server: &str) -> anyhow::Result<Stri
         include_str!("../../harness/migrations/0002_dead_letters.sql"),
         include_str!("../../harness/migrations/0003_gate.sql"),
         include_str!("../../harness/migrations/0004_alerts.sql"),
+        include_str!("../../harness/migrations/0005_review_indexes.sql"),
     );
     let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{schema}{LEDGER}").as_bytes()).simple();
     let name = format!("harness_template_{hash}");

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 
-use crate::dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Recorded, Status};
+use crate::dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Recorded};
 use crate::decision::{DiscardReason, Discarded, Reviewer};
 use crate::fence::{FenceKey, FenceVerdict};
 use crate::names::ConsumerName;
 use crate::ports::alerter::ExternalId;
+use crate::review::LetterQuery;
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -104,12 +105,10 @@ pub trait ReviewStore: Clone + Send + Sync + 'static {
         id: DeadLetterId,
     ) -> impl Future<Output = Result<Option<DeadLetter>, StoreError>> + Send;
 
-    /// Reads up to `limit`, oldest first, those after `after` in that order.
+    /// Reads one page of a list.
     fn dead_letters(
         &self,
-        status: Option<Status>,
-        after: Option<(DateTime<Utc>, DeadLetterId)>,
-        limit: u32,
+        query: &LetterQuery,
     ) -> impl Future<Output = Result<Vec<DeadLetter>, StoreError>> + Send;
 
     /// Locks one and reads it. `None` when there is none.

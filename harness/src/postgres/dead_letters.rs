@@ -76,6 +76,7 @@ async fn try_record(store: &PgStore, letter: &NewDeadLetter) -> Result<Recorded,
 }
 
 /// A row as the database has it.
+#[derive(sqlx::FromRow)]
 pub(super) struct LetterRow {
     pub(super) id: uuid::Uuid,
     pub(super) job_id: uuid::Uuid,

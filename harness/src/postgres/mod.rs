@@ -7,6 +7,7 @@
 mod alerts;
 mod classify;
 mod dead_letters;
+mod list;
 mod migrate;
 #[cfg(feature = "pgmq")]
 pub mod pgmq;

@@ -1,14 +1,14 @@
 //! What operators do: list, lock, replay, discard.
 
-use chrono::{DateTime, Utc};
 use sqlx::{Executor, PgConnection};
 
 use super::classify::store_error;
 use super::dead_letters::{readable, select_letters};
 use super::{Guarded, PgStore};
-use crate::dead_letter::{DeadLetter, DeadLetterId, Status};
+use crate::dead_letter::{DeadLetter, DeadLetterId};
 use crate::decision::{DiscardReason, Discarded, Reviewer};
 use crate::ports::store::{ReviewStore, ReviewTx, StoreError};
+use crate::review::LetterQuery;
 
 impl ReviewStore for PgStore {
     type Tx = PgReviewTx;
@@ -21,25 +21,8 @@ impl ReviewStore for PgStore {
         row.map(readable).transpose()
     }
 
-    async fn dead_letters(
-        &self,
-        status: Option<Status>,
-        after: Option<(DateTime<Utc>, DeadLetterId)>,
-        limit: u32,
-    ) -> Result<Vec<DeadLetter>, StoreError> {
-        let (after_at, after_id) = after.unzip();
-        let rows = select_letters!(
-            "WHERE ($1::text IS NULL OR status = $1) AND ($2::timestamptz IS NULL OR (created_at, id) > ($2, $3::uuid))
-             ORDER BY created_at, id LIMIT $4",
-            status.map(Status::as_str),
-            after_at,
-            after_id.map(|id| id.0),
-            i64::from(limit),
-        )
-        .fetch_all(&self.pool)
-        .await
-        .map_err(store_error)?;
-        rows.into_iter().map(readable).collect()
+    async fn dead_letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
+        self.list(query).await
     }
 
     async fn lock_dead_letter(&self, id: DeadLetterId) -> Result<Option<PgReviewTx>, StoreError> {

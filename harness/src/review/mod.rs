@@ -5,9 +5,11 @@
 //! makes the two of them one effect. Never the other way round: a letter that is marked was published.
 
 mod discard;
+mod query;
 mod replay;
 
 pub use self::discard::DiscardError;
+pub use self::query::{LetterCount, LetterFilter, LetterOrder, LetterPlace, LetterQuery};
 pub use self::replay::{OutsidePublisher, ReplayError, ReplayPublisher, Replayed};
 use crate::dead_letter::DeadLetterId;
 use crate::decision::{DiscardReason, Discarded, Reviewer};

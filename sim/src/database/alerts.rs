@@ -34,10 +34,7 @@ pub struct Alerts {
 impl Alerts {
     /// Answers the letter's fingerprint.
     pub(super) fn owe(&mut self, letter: &NewDeadLetter) -> String {
-        let fingerprint = format!(
-            "{}/{}/{}/{}",
-            letter.queue, letter.consumer, letter.reason, letter.error_class
-        );
+        let fingerprint = letter.fingerprint();
         self.streams.entry(fingerprint.clone()).or_default();
         self.owed.insert(
             letter.id,

@@ -6,8 +6,8 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use harness::{
     AlertClaim, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason, Discarded,
-    ExternalId, FenceKey, FenceVerdict, JobId, NewDeadLetter, Recorded, ReviewStore, ReviewTx,
-    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
+    ExternalId, FenceKey, FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded, ReviewStore,
+    ReviewTx, Reviewer, Store, StoreError, SweepBatch, SweepStore, WorkTx,
 };
 
 use super::Refusal;
@@ -248,23 +248,9 @@ impl ReviewStore for SimStore {
         }
     }
 
-    async fn dead_letters(
-        &self,
-        status: Option<Status>,
-        after: Option<(DateTime<Utc>, DeadLetterId)>,
-        limit: u32,
-    ) -> Result<Vec<DeadLetter>, StoreError> {
-        match self
-            .execute(
-                Statement::Letters {
-                    status,
-                    after,
-                    limit,
-                },
-                None,
-            )
-            .await?
-        {
+    async fn dead_letters(&self, query: &LetterQuery) -> Result<Vec<DeadLetter>, StoreError> {
+        let statement = Statement::Letters(Box::new(query.clone()));
+        match self.execute(statement, None).await? {
             Outcome::Letters(letters) => Ok(letters),
             _ => Err(odd()),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use harness::{
     AlertClaim, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey, FenceVerdict, JobId,
-    NewDeadLetter, Recorded, Reviewer, Status, SweepBatch,
+    LetterQuery, NewDeadLetter, Recorded, Reviewer, SweepBatch,
 };
 use uuid::Uuid;
 
@@ -48,11 +48,7 @@ pub(super) enum Statement {
     Record(Box<NewDeadLetter>),
     Ping,
     Letter(DeadLetterId),
-    Letters {
-        status: Option<Status>,
-        after: Option<(DateTime<Utc>, DeadLetterId)>,
-        limit: u32,
-    },
+    Letters(Box<LetterQuery>),
     LockLetter {
         tx: u64,
         id: DeadLetterId,
@@ -91,7 +87,7 @@ impl Named for Statement {
             Self::Record(_) => "record_dead_letter",
             Self::Ping => "ping",
             Self::Letter(_) => "dead_letter",
-            Self::Letters { .. } => "dead_letters",
+            Self::Letters(_) => "dead_letters",
             Self::LockLetter { .. } => "lock_dead_letter",
             Self::MarkReplayed { .. } => "mark_replayed",
             Self::Discard { .. } => "discard",
@@ -180,24 +176,9 @@ impl DatabaseSession {
             Statement::Letter(id) => Outcome::Letter(Box::new(
                 database.look(|tables| tables.letters.get(&id).cloned()),
             )),
-            Statement::Letters {
-                status,
-                after,
-                limit,
-            } => Outcome::Letters(database.look(|tables| {
-                let mut letters: Vec<DeadLetter> = tables
-                    .letters
-                    .values()
-                    .filter(|letter| status.is_none_or(|status| letter.status == status))
-                    .filter(|letter| {
-                        after.is_none_or(|after| (letter.created_at, letter.letter.id) > after)
-                    })
-                    .cloned()
-                    .collect();
-                letters.sort_by_key(|letter| (letter.created_at, letter.letter.id));
-                letters.truncate(limit as usize);
-                letters
-            })),
+            Statement::Letters(query) => {
+                Outcome::Letters(database.look(|tables| query.page(tables.letters.values())))
+            }
             Statement::LockLetter { tx, id } => {
                 Outcome::Letter(Box::new(database.lock_letter(tx, id, LOCK_WAIT).await?))
             }

@@ -8,9 +8,10 @@ use anyhow::Context as _;
 use chrono::TimeDelta;
 use harness::{
     Consumer, ConsumerConfig, ConsumerName, DeferReason, DiscardError, DiscardReason, Discarded,
-    Ending, Env, Envelope, FencePolicy, JobId, Message, OutsidePublisher, QueueError, QueueName,
-    QueuePort, Receipt, ReplayError, Replayed, RetryPolicy, Review, ReviewStore, Reviewer,
-    SeededEntropy, Shutdown, Step, SweepBatch, SweepStore,
+    Ending, Env, Envelope, FencePolicy, JobId, LetterFilter, LetterQuery, Message,
+    OutsidePublisher, QueueError, QueueName, QueuePort, Receipt, ReplayError, Replayed,
+    RetryPolicy, Review, ReviewStore, Reviewer, SeededEntropy, Shutdown, Step, SweepBatch,
+    SweepStore,
 };
 use models::kit::Told as _;
 use models::lifecycle::conform::move_of;
@@ -471,11 +472,15 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
     }
 
     async fn letter(&self, generation: u8) -> anyhow::Result<harness::DeadLetterId> {
-        let letters = self.bench.store().dead_letters(None, None, 100_000).await?;
-        let letter = letters.into_iter().find(|it| {
-            it.letter.consumer == self.config.consumer
-                && it.letter.generation == u32::from(generation)
-        });
+        let filter = LetterFilter {
+            consumer: Some(self.config.consumer.clone()),
+            ..LetterFilter::default()
+        };
+        let query = LetterQuery::first(filter, 10);
+        let letters = self.bench.store().dead_letters(&query).await?;
+        let letter = letters
+            .into_iter()
+            .find(|it| it.letter.generation == u32::from(generation));
         Ok(letter.context("there is no such dead letter")?.letter.id)
     }
 

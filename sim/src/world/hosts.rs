@@ -4,9 +4,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::{
-    AlertPump, AlertPumpConfig, Consumer, DeadLetter, DiscardReason, Entropy, Env,
-    OutsidePublisher, Review, ReviewStore as _, Reviewer, Shutdown, Status, SweepTarget, Sweeper,
-    SweeperConfig,
+    AlertPump, AlertPumpConfig, Consumer, DeadLetter, DiscardReason, Entropy, Env, LetterFilter,
+    LetterQuery, OutsidePublisher, Review, ReviewStore as _, Reviewer, Shutdown, Status,
+    SweepTarget, Sweeper, SweeperConfig,
 };
 use turmoil::Sim;
 
@@ -156,10 +156,9 @@ impl Operators {
             if self.env.clock.elapsed() > self.until {
                 return;
             }
-            let list = self
-                .store
-                .dead_letters(Some(Status::PendingReview), None, 20);
-            let letters = match limited(&self.env, list).await {
+            let pending = LetterFilter::of_status(Status::PendingReview);
+            let query = LetterQuery::first(pending, 20);
+            let letters = match limited(&self.env, self.store.dead_letters(&query)).await {
                 Some(Ok(letters)) => letters,
                 _ => continue,
             };
