@@ -55,6 +55,8 @@ mod handler;
 mod ids;
 mod jsonb;
 mod names;
+#[cfg(feature = "ops")]
+pub mod ops;
 mod ports;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -86,8 +88,8 @@ pub use ports::entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use ports::env::Env;
 pub use ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 pub use ports::store::{
-    AlertClaim, AlertStore, CommitError, ReviewStore, ReviewTx, Store, StoreError, SweepBatch,
-    SweepStore, WorkTx,
+    AlertClaim, AlertStore, CommitError, CountStore, ReviewStore, ReviewTx, Store, StoreError,
+    SweepBatch, SweepStore, WorkTx,
 };
 #[cfg(feature = "pgmq")]
 pub use postgres::pgmq::PgmqQueue;

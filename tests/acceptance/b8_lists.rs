@@ -3,8 +3,8 @@
 use acceptance::db::{Db, random_id};
 use chrono::{DateTime, TimeDelta, Utc};
 use harness::{
-    CorrelationId, DeadLetter, JobId, LetterFilter, LetterOrder, LetterPlace, LetterQuery, PgStore,
-    Reason, ReviewStore as _, Status, TenantId,
+    CorrelationId, CountStore as _, DeadLetter, JobId, LetterFilter, LetterOrder, LetterPlace,
+    LetterQuery, PgStore, Reason, ReviewStore as _, Status, TenantId,
 };
 
 /// Letters of every kind, written as `record` would, with times of our own.

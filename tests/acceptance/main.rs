@@ -15,6 +15,7 @@ mod a8_no_success_rows;
 mod b3_uncounted;
 mod b4_alerts;
 mod b4_records;
+mod b6_b8_api;
 mod b7_start_up;
 mod b8_lists;
 mod demo;

@@ -11,7 +11,7 @@ use crate::decision::{DiscardReason, Discarded, Reviewer};
 use crate::fence::{FenceKey, FenceVerdict};
 use crate::names::ConsumerName;
 use crate::ports::alerter::ExternalId;
-use crate::review::LetterQuery;
+use crate::review::{LetterCount, LetterFilter, LetterQuery};
 
 type BoxError = Box<dyn Error + Send + Sync>;
 
@@ -124,6 +124,16 @@ pub trait ReviewStore: Clone + Send + Sync + 'static {
         reason: &DiscardReason,
         by: &Reviewer,
     ) -> impl Future<Output = Result<Discarded, StoreError>> + Send;
+}
+
+/// How many dead letters there are of each kind.
+pub trait CountStore: Clone + Send + Sync + 'static {
+    /// Kinds of the letters that fit, the most frequent first; at most `limit` kinds.
+    fn count_dead_letters(
+        &self,
+        filter: &LetterFilter,
+        limit: u32,
+    ) -> impl Future<Output = Result<Vec<LetterCount>, StoreError>> + Send;
 }
 
 /// A locked dead letter. Dropping it releases the lock and changes nothing.

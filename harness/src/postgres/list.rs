@@ -7,7 +7,7 @@ use super::PgStore;
 use super::classify::store_error;
 use super::dead_letters::{LetterRow, readable};
 use crate::dead_letter::DeadLetter;
-use crate::ports::store::StoreError;
+use crate::ports::store::{CountStore, StoreError};
 use crate::review::{LetterCount, LetterFilter, LetterOrder, LetterQuery};
 
 /// Adds a condition for everything that is given.
@@ -115,11 +115,22 @@ impl PgStore {
         rows.into_iter().map(readable).collect()
     }
 
-    /// How many dead letters of each kind fit a filter, the most frequent kind first; at most `limit` kinds.
+    /// How the database finds a page: its plan, as `EXPLAIN` shows it.
     ///
     /// # Errors
     /// When the database is away.
-    pub async fn count_dead_letters(
+    pub async fn explain_dead_letters(&self, wanted: &LetterQuery) -> Result<String, StoreError> {
+        let lines: Vec<String> = page("EXPLAIN ", wanted)
+            .build_query_scalar()
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)?;
+        Ok(lines.join("\n"))
+    }
+}
+
+impl CountStore for PgStore {
+    async fn count_dead_letters(
         &self,
         filter: &LetterFilter,
         limit: u32,
@@ -143,18 +154,5 @@ impl PgStore {
             last_at,
         };
         Ok(rows.into_iter().map(count).collect())
-    }
-
-    /// How the database finds a page: its plan, as `EXPLAIN` shows it.
-    ///
-    /// # Errors
-    /// When the database is away.
-    pub async fn explain_dead_letters(&self, wanted: &LetterQuery) -> Result<String, StoreError> {
-        let lines: Vec<String> = page("EXPLAIN ", wanted)
-            .build_query_scalar()
-            .fetch_all(&self.pool)
-            .await
-            .map_err(store_error)?;
-        Ok(lines.join("\n"))
     }
 }
