@@ -12,7 +12,7 @@ use harness::{Event, Step};
 use models::book::{BOOK, Chapter, chapter};
 use models::lifecycle;
 use models::lifecycle::conform::Conformance;
-use models::lifecycle::cover::counterexample;
+use models::lifecycle::cover::{Script, counterexample};
 use models::spec;
 use serde::Deserialize as _;
 
@@ -236,10 +236,12 @@ fn scripts(folder: &std::path::Path) -> anyhow::Result<u8> {
     for (design, wrong) in lifecycle::Design::WRONG.into_iter().zip(wrong) {
         let way = counterexample(design, wrong.breaks)
             .with_context(|| format!("{} breaks nothing", wrong.name))?;
-        let script = serde_json::json!({ "about": wrong.what, "script": way });
+        let script = Script {
+            about: wrong.what.to_owned(),
+            script: way,
+        };
         let file = folder.join(format!("{}.json", wrong.name));
-        let text = serde_json::to_string_pretty(&script)? + "\n";
-        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, script.text()?).with_context(|| file.display().to_string())?;
         print(&format!("{}\n", file.display()))?;
     }
     Ok(OK)

@@ -9,9 +9,8 @@ use acceptance::clock::DEADLINE;
 use acceptance::db::Db;
 use futures_util::future::BoxFuture;
 use harness::{
-    Clock as _, Envelope, JobId, LetterFilter, LetterQuery, Message, PgStore, PgStoreConfig,
-    PgmqQueue, QueueName, QueuePort as _, Reason, ReviewStore as _, Status, StoreError,
-    SystemClock,
+    Clock as _, JobId, LetterFilter, LetterQuery, PgStore, PgStoreConfig, PgmqQueue, QueueName,
+    Reason, ReviewStore as _, Status, StoreError, SystemClock,
 };
 use models::lifecycle::cover::{Cover, Grain, cover, models};
 use sim::script::{Bench, Observed, drive};
@@ -69,12 +68,6 @@ impl Bench for Real {
 
     fn place(&self, copy: u8) -> QueueName {
         QueueName::new(PLACES[usize::from(copy)]).unwrap()
-    }
-
-    async fn publish(&self, queue: &QueueName, message: Message) -> anyhow::Result<()> {
-        let envelope = Envelope::decode(queue, message)
-            .map_err(|malformed| anyhow::anyhow!("{}", malformed.error))?;
-        Ok(self.queue.publish(queue, &envelope).await?)
     }
 
     async fn make_due(&self, queue: &QueueName) -> anyhow::Result<()> {

@@ -28,6 +28,27 @@ pub struct Way {
     pub actions: Vec<Action>,
 }
 
+/// A way in a file, like a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Script {
+    /// What it shows, in a line.
+    #[serde(default)]
+    pub about: String,
+    /// What happens.
+    pub script: Way,
+}
+
+impl Script {
+    /// What the file says.
+    ///
+    /// # Errors
+    /// Never: a way has no key that JSON could not hold.
+    pub fn text(&self) -> serde_json::Result<String> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+}
+
 /// What makes two edges differ.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Turn {
@@ -41,10 +62,10 @@ pub struct Turn {
 
 impl Turn {
     fn of(state: &State, action: Action) -> Self {
+        let stage = |at| state.holder(at).map(|holder| holder.stage.name());
         let (what, holder) = match action {
             Action::Step(at, made) => {
-                let stage = state.holders.get(usize::from(at)).copied().flatten();
-                let what = match stage {
+                let what = match state.holder(at) {
                     Some(holder) => edge(holder.stage, made),
                     None => ("nobody".to_owned(), format!("{made:?}")),
                 };
@@ -52,31 +73,25 @@ impl Turn {
             }
             Action::CommitAnswerLost(at) => (named("commit answer lost"), Some(at)),
             Action::AckLost(at) => (named("ack lost"), Some(at)),
-            Action::Crash(at) => {
-                let holder = state.holders.get(usize::from(at)).copied().flatten();
-                let stage = holder.map(|holder| edge(holder.stage, super::protocol::Move::Busy).0);
-                ((stage.unwrap_or_default(), "crash".to_owned()), Some(at))
-            }
+            Action::Crash(at) => (
+                (stage(at).unwrap_or_default(), "crash".to_owned()),
+                Some(at),
+            ),
             Action::Deliver(_) => (named("deliver"), None),
-            Action::LeaseExpires(copy) => {
-                let holder = state.holders.get(usize::from(copy)).copied().flatten();
-                let stage = holder.map(|holder| edge(holder.stage, super::protocol::Move::Busy).0);
-                (
-                    (stage.unwrap_or_default(), "lease expires".to_owned()),
-                    None,
-                )
-            }
+            Action::LeaseExpires(copy) => (
+                (stage(copy).unwrap_or_default(), "lease expires".to_owned()),
+                None,
+            ),
             Action::Replay => (named("replay"), None),
             Action::Discard(generation) => (named(&format!("discard {generation}")), None),
             Action::Sweep => (named("sweep"), None),
         };
-        let lease =
-            match holder.and_then(|at| state.holders.get(usize::from(at)).copied().flatten()) {
-                Some(it) if it.lease == Lease::Lost => "lost",
-                Some(it) if it.lease == Lease::Gone => "gone",
-                Some(_) if holder == Some(GHOST) => "expired",
-                _ => "",
-            };
+        let lease = match holder.and_then(|at| state.holder(at)) {
+            Some(it) if it.lease == Lease::Lost => "lost",
+            Some(it) if it.lease == Lease::Gone => "gone",
+            Some(_) if holder == Some(GHOST) => "expired",
+            _ => "",
+        };
         let key = match (state.key, holder) {
             (None, _) => "free",
             (Some(key), Some(at)) if key == at => "own",

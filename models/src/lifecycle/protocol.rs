@@ -213,13 +213,23 @@ fn all_moves(max_runs: u32) -> Vec<Move> {
     moves
 }
 
+/// A name without its numbers.
+fn bare(named: impl std::fmt::Debug) -> String {
+    format!("{named:?}")
+        .replace(|c: char| c.is_ascii_digit(), "")
+        .replace("()", "")
+}
+
+impl Stage {
+    /// Its name without its numbers, for edges.
+    pub fn name(self) -> String {
+        bare(self)
+    }
+}
+
 /// Names of stages and moves without their numbers, for edges.
 pub fn edge(stage: Stage, made: Move) -> (String, String) {
-    let bare = |text: String| {
-        text.replace(|c: char| c.is_ascii_digit(), "")
-            .replace("()", "")
-    };
-    (bare(format!("{stage:?}")), bare(format!("{made:?}")))
+    (stage.name(), bare(made))
 }
 
 /// Every edge there is.

@@ -143,7 +143,8 @@ impl State {
         usize::from(self.key.is_some())
     }
 
-    fn holder(&self, at: u8) -> Option<Holder> {
+    /// Who holds a message, or held one.
+    pub fn holder(&self, at: u8) -> Option<Holder> {
         self.holders.get(usize::from(at)).copied().flatten()
     }
 
@@ -155,8 +156,15 @@ impl State {
             .is_some_and(|letter| letter.status == Status::Pending)
     }
 
-    /// A place that no message and no holder is in.
-    fn free_place(&self) -> Option<u8> {
+    /// There is a dead letter of this generation, or the one before was discarded.
+    fn is_given_up(&self, generation: u8) -> bool {
+        let letter = |at: u8| self.letters.get(usize::from(at)).copied().flatten();
+        let before = generation.checked_sub(1).and_then(letter);
+        letter(generation).is_some() || before.is_some_and(|it| it.status == Status::Discarded)
+    }
+
+    /// A place that no message and no holder is in: where a replay goes.
+    pub fn free_place(&self) -> Option<u8> {
         (0..2).find(|place| {
             let at = usize::from(*place);
             self.messages[at].is_none() && self.holders[at].is_none()
@@ -202,16 +210,6 @@ impl State {
 }
 
 impl Lifecycle {
-    /// Whether the gate would turn a generation away.
-    fn is_settled(&self, state: &State, generation: u8) -> bool {
-        let letter = |at: u8| state.letters.get(usize::from(at)).copied().flatten();
-        let discarded = generation
-            .checked_sub(1)
-            .and_then(letter)
-            .is_some_and(|before| before.status == Status::Discarded);
-        self.design != Design::FenceIgnoresLetter && (letter(generation).is_some() || discarded)
-    }
-
     /// Everything that may happen.
     pub(super) fn every_action(&self, state: &State, actions: &mut Vec<Action>) {
         for copy in 0..2 {
@@ -277,7 +275,9 @@ impl Lifecycle {
                 let verdict = match () {
                     () if state.fence => Some(Move::Fence(FenceVerdict::Duplicate)),
                     () if others_key => may_defer.then_some(Move::Busy),
-                    () if self.is_settled(state, holder.generation) => {
+                    () if self.design != Design::FenceIgnoresLetter
+                        && state.is_given_up(holder.generation) =>
+                    {
                         Some(Move::Fence(FenceVerdict::Settled))
                     }
                     () => Some(Move::Fence(FenceVerdict::Acquired)),
@@ -456,7 +456,7 @@ impl Lifecycle {
             }
             Move::LetterThere | Move::LetterApplied => state.release(at),
             Move::Ack => {
-                let on_record = state.fence || state.swept || self.lettered(state, generation);
+                let on_record = state.fence || state.swept || state.is_given_up(generation);
                 state.vanished |= !on_record && state.kind != Kind::ForeignCopy;
                 if matches!(holder.stage, Stage::Committing(_)) {
                     state.apply(generation);
@@ -487,14 +487,5 @@ impl Lifecycle {
             holder.stage = next;
         }
         Some(())
-    }
-
-    fn lettered(&self, state: &State, generation: u8) -> bool {
-        let discarded = |at: u8| {
-            let letter = state.letters[usize::from(at)];
-            letter.is_some_and(|letter| letter.status == Status::Discarded)
-        };
-        state.letters[usize::from(generation)].is_some()
-            || generation.checked_sub(1).is_some_and(discarded)
     }
 }

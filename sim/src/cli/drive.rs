@@ -63,8 +63,7 @@ fn write(file: &Path, about: &str, way: &Way) -> anyhow::Result<()> {
         about: about.to_owned(),
         script: way.clone(),
     };
-    let text = serde_json::to_string_pretty(&script)? + "\n";
-    std::fs::write(file, text).with_context(|| file.display().to_string())
+    std::fs::write(file, script.text()?).with_context(|| file.display().to_string())
 }
 
 /// Drives the script of a file.

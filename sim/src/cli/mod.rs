@@ -123,7 +123,7 @@ fn read_plan(file: &std::path::Path) -> anyhow::Result<sim::plan::Saved> {
 
 /// A file that may be a script.
 fn read_script(file: &std::path::Path) -> anyhow::Result<Option<sim::script::Script>> {
-    sim::script::Script::read(file).map_err(|error| BadFile(format!("{error:#}")).into())
+    sim::script::read(file).map_err(|error| BadFile(format!("{error:#}")).into())
 }
 
 fn run(command: Command) -> anyhow::Result<u8> {

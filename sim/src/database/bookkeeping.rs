@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use harness::{DeadLetter, NewDeadLetter, Recorded, Status, SweepBatch};
 
-use super::{Database, Refusal};
+use super::{Database, REPLAY_LATENESS, Refusal};
 use crate::history::{Fact, Key};
 use crate::timeline::Timeline;
 
@@ -79,7 +78,7 @@ impl Database {
                     key.1 == batch.consumer
                         && Timeline::calendar(fence.expires_at) <= cutoff
                         && fence.processed_at + batch.retry_window < now
-                        && !state.tables.decided_since(key, cutoff - TimeDelta::days(1))
+                        && !state.tables.decided_since(key, cutoff - REPLAY_LATENESS)
                 })
                 .map(|(key, fence)| (fence.expires_at, key.clone()))
                 .collect();

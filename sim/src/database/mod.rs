@@ -70,6 +70,9 @@ impl Tables {
     }
 }
 
+/// How long the sweep lets a fence stay after the last decision about its job.
+pub const REPLAY_LATENESS: Duration = Duration::from_secs(24 * 3_600);
+
 /// Why a statement failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {

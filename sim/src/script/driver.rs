@@ -8,10 +8,9 @@ use anyhow::Context as _;
 use chrono::TimeDelta;
 use harness::{
     Consumer, ConsumerConfig, ConsumerName, DeferReason, DiscardError, DiscardReason, Discarded,
-    Ending, Env, Envelope, FencePolicy, JobId, LetterFilter, LetterQuery, Message,
-    OutsidePublisher, QueueError, QueueName, QueuePort, Receipt, ReplayError, Replayed,
-    RetryPolicy, Review, ReviewStore, Reviewer, SeededEntropy, Shutdown, Step, SweepBatch,
-    SweepStore,
+    Ending, Env, Envelope, JobId, LetterFilter, LetterQuery, OutsidePublisher, QueueError,
+    QueueName, QueuePort, Receipt, ReplayError, Replayed, RetryPolicy, Review, ReviewStore,
+    Reviewer, SeededEntropy, Shutdown, Step, SweepBatch, SweepStore,
 };
 use models::kit::Told as _;
 use models::lifecycle::conform::move_of;
@@ -160,9 +159,7 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
             model.max_runs.saturating_sub(1),
             "as the model has it",
         )?;
-        config.fence = FencePolicy::default();
         config.check()?;
-        // A poison message has no id but the one that is derived from its bytes.
         let name = format!("driven {number}");
         Ok(Self {
             bench,
@@ -188,11 +185,8 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
             envelope.consumer = Some(ConsumerName::new("somebody_else")?);
         }
         for copy in (0..2).take(way.copies) {
-            let message = Message::Wire {
-                headers: envelope.wire_headers(),
-                body: envelope.body.clone(),
-            };
-            self.bench.publish(&self.bench.place(copy), message).await?;
+            let place = self.bench.place(copy);
+            self.bench.queue().publish(&place, &envelope).await?;
         }
         Ok(())
     }
@@ -305,8 +299,7 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
     }
 
     fn stage(&self, at: u8) -> anyhow::Result<Stage> {
-        let holder = self.state.holders.get(usize::from(at)).copied().flatten();
-        Ok(holder.context("nobody is there")?.stage)
+        Ok(self.state.holder(at).context("nobody is there")?.stage)
     }
 
     async fn deliver(&mut self, copy: u8) -> anyhow::Result<()> {
@@ -411,9 +404,9 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
 
     /// Lets a holder go on to where it waits for something that the way decides.
     async fn park(&mut self, at: u8, next: &State) -> anyhow::Result<()> {
-        if next.holders[usize::from(at)].is_none() {
+        if next.holder(at).is_none() {
             let receipt = self.receipt(at).cloned();
-            let place = self.state.holders[usize::from(at)].map(|holder| holder.copy);
+            let place = self.state.holder(at).map(|holder| holder.copy);
             if let (Some(place), Some(receipt)) = (place, receipt) {
                 let current = self.receipt(place);
                 if current.is_none_or(|current| *current == receipt) {
@@ -461,12 +454,8 @@ impl<'b, B: Bench + 'static> Driver<'b, B> {
         // Nobody waits for what it says.
         let (sender, _) = mpsc::unbounded_channel();
         let turnstile = Turnstile(sender);
-        // Where the model puts it: the first free place.
-        let free = (0..2).find(|copy| {
-            let at = usize::from(*copy);
-            self.state.messages[at].is_none() && self.state.holders[at].is_none()
-        });
-        let port = self.port(self.bench.queue(), &turnstile, free.unwrap_or(0));
+        let free = self.state.free_place().unwrap_or(0);
+        let port = self.port(self.bench.queue(), &turnstile, free);
         let env = self.env(&turnstile, &HandClock::default());
         Review::new(self.bench.store(), OutsidePublisher(port), env)
     }

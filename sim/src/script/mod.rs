@@ -17,11 +17,10 @@ use std::path::Path;
 use anyhow::Context as _;
 use futures_util::future::BoxFuture;
 use harness::{
-    Connection, JobId, Message, QueueName, QueuePort, Reason, ReviewStore, Status, Store,
-    StoreError, SweepStore,
+    Connection, JobId, QueueName, QueuePort, Reason, ReviewStore, Status, Store, StoreError,
+    SweepStore,
 };
-use models::lifecycle::cover::Way;
-use serde::{Deserialize, Serialize};
+pub use models::lifecycle::cover::Script;
 
 pub use self::driver::{Deviation, Driven, drive};
 
@@ -56,13 +55,6 @@ pub trait Bench: Sync {
     /// The queue of each place: a copy has a queue of its own, so that it can be handed out alone.
     fn place(&self, copy: u8) -> QueueName;
 
-    /// Publishes a message.
-    fn publish(
-        &self,
-        queue: &QueueName,
-        message: Message,
-    ) -> impl Future<Output = anyhow::Result<()>> + Send;
-
     /// Time passes until whatever is leased or delayed on a queue is due.
     fn make_due(&self, queue: &QueueName) -> impl Future<Output = anyhow::Result<()>> + Send;
 
@@ -88,31 +80,18 @@ pub trait Bench: Sync {
     fn patience(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// A way in a file, like a plan.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Script {
-    /// What it shows, in a line.
-    #[serde(default)]
-    pub about: String,
-    /// What happens.
-    pub script: Way,
-}
-
-impl Script {
-    /// Reads a script; none when the file is something else, which it is up to others to read.
-    ///
-    /// # Errors
-    /// When it says that it is a script, and is none.
-    pub fn read(path: &Path) -> anyhow::Result<Option<Self>> {
-        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let is_script = serde_json::from_str::<serde_json::Value>(&text)
-            .is_ok_and(|value| value.get("script").is_some());
-        if !is_script {
-            return Ok(None);
-        }
-        let script = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no script", path.display()))?;
-        Ok(Some(script))
+/// Reads a script; none when the file is something else, which it is up to others to read.
+///
+/// # Errors
+/// When it says that it is a script, and is none.
+pub fn read(path: &Path) -> anyhow::Result<Option<Script>> {
+    let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    let is_script = serde_json::from_str::<serde_json::Value>(&text)
+        .is_ok_and(|value| value.get("script").is_some());
+    if !is_script {
+        return Ok(None);
     }
+    let script =
+        serde_json::from_str(&text).with_context(|| format!("{} is no script", path.display()))?;
+    Ok(Some(script))
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use harness::{ConsumerName, JobId, Message, QueueName, StoreError};
+use harness::{ConsumerName, JobId, QueueName, StoreError};
 use models::lifecycle::cover::Way;
 
 use super::{Bench, Driven, Observed, drive};
@@ -46,11 +46,6 @@ impl Bench for Simulated {
 
     fn place(&self, copy: u8) -> QueueName {
         self.places[usize::from(copy)].clone()
-    }
-
-    async fn publish(&self, queue: &QueueName, message: Message) -> anyhow::Result<()> {
-        self.broker.publish(queue, message);
-        Ok(())
     }
 
     async fn make_due(&self, queue: &QueueName) -> anyhow::Result<()> {

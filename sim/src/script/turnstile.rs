@@ -11,6 +11,7 @@ use harness::{
 use tokio::sync::{mpsc, oneshot};
 
 use super::Bench;
+use crate::jobs::PLANNED_PANIC;
 
 /// A call of the consumer to one of its ports, or to the handler.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -66,9 +67,6 @@ pub(super) enum Seen {
     /// It says so.
     Said(Box<Step>),
 }
-
-/// What the handler says when it is told to panic.
-pub(super) const PANIC: &str = crate::jobs::PLANNED_PANIC;
 
 #[derive(Debug, thiserror::Error)]
 #[error("as the script says")]
@@ -233,8 +231,8 @@ impl<Q: QueuePort> QueuePort for Driven<Q> {
         lease: Duration,
     ) -> Result<Vec<Delivery>, QueueError> {
         let made = self.inner.receive(&self.place, max, lease);
-        let mut deliveries = self.queue_call(Call::Receive, made).await?;
-        for delivery in &mut deliveries {
+        let deliveries = self.queue_call(Call::Receive, made).await?;
+        for delivery in &deliveries {
             let _ = self
                 .turnstile
                 .0
@@ -303,7 +301,7 @@ impl<B: Bench + 'static> Handler<Driven<B::Store>> for DrivenHandler<B> {
             Order::Work(Work::Transient) => Err(Failure::transient(Planned)),
             Order::Work(Work::Permanent) => Err(Failure::permanent(Planned)),
             Order::Work(Work::Contention) => Err(Failure::transient(PlannedContention)),
-            Order::Work(Work::Panic) => panic!("{PANIC}"),
+            Order::Work(Work::Panic) => panic!("{PLANNED_PANIC}"),
             Order::Work(Work::Hang) => std::future::pending().await,
             _ => Ok(()),
         }

@@ -11,7 +11,7 @@ use turmoil::Sim;
 use super::{Shared, TICK, config, generation, hosts, queue, review_until};
 use crate::broker::Broker;
 use crate::checkers::Checkers;
-use crate::database::Database;
+use crate::database::{Database, REPLAY_LATENESS};
 use crate::history::{Fact, Log};
 use crate::jobs::id_of;
 use crate::plan::{FaultKind, Plan};
@@ -19,9 +19,6 @@ use crate::timeline::Timeline;
 
 /// A world that takes more steps than this is stuck in a loop that costs no time.
 const MAX_STEPS: u64 = 3_000_000;
-
-/// How long the sweep lets a fence stay after the last decision about its job.
-const REPLAY_LATENESS: Duration = Duration::from_secs(24 * 3_600);
 
 /// A fault's beginning or its end.
 #[derive(Debug, Clone, PartialEq)]
