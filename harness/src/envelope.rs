@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::ids::{CorrelationId, IdError, JobId, TenantId};
 use crate::names::{ConsumerName, NameError, QueueName};
+use crate::trace::{TRACEPARENT, TraceParent};
 
 const JOB_ID: &str = "job-id";
 const TENANT_ID: &str = "tenant-id";
@@ -136,6 +137,19 @@ impl Envelope {
             headers: BTreeMap::new(),
             body: body.into(),
         }
+    }
+
+    /// The same job, published in this trace: the consumer's log and [`Job::trace`](crate::Job::trace) will say so.
+    #[must_use]
+    pub fn in_trace(mut self, trace: TraceParent) -> Self {
+        self.headers
+            .insert(TRACEPARENT.to_owned(), trace.to_string());
+        self
+    }
+
+    /// The trace that it was published in; none if there is none, or none that can be read.
+    pub fn trace(&self) -> Option<TraceParent> {
+        self.headers.get(TRACEPARENT)?.parse().ok()
     }
 
     /// The headers as they go on the wire.

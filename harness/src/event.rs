@@ -210,6 +210,30 @@ pub enum Step {
         /// How many.
         rows: u64,
     },
+    /// What is in a queue.
+    QueueMeasured {
+        /// Messages, leased and delayed ones included.
+        messages: u64,
+        /// For how long the oldest has been there.
+        oldest: Duration,
+    },
+    /// What waits for a decision, of one queue and consumer.
+    LettersMeasured {
+        /// Letters.
+        pending: u64,
+        /// For how long the oldest has waited.
+        oldest: Duration,
+    },
+    /// Fences of one consumer that could go.
+    FencesMeasured {
+        /// For how long the oldest has been expired.
+        overdue: Duration,
+    },
+    /// Alerts that are owed.
+    AlertsMeasured {
+        /// Dead letters that no delivered incident covers yet.
+        owed: u64,
+    },
     /// An incident was accepted.
     Alerted {
         /// How many letters it covers.

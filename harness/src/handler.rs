@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use crate::failure::Failure;
 use crate::ids::{CorrelationId, JobId, TenantId};
 use crate::ports::store::{Store, WorkTx};
+use crate::trace::TraceParent;
 
 /// The connection that a store's handlers work on; for PostgreSQL, `sqlx::PgConnection`.
 pub type Connection<S> = <<S as Store>::Tx as WorkTx>::Conn;
@@ -25,6 +26,8 @@ pub struct Job<P> {
     pub generation: u32,
     /// Which run of this generation this is, from 1.
     pub run: u32,
+    /// The trace that its producer published it in.
+    pub trace: Option<TraceParent>,
     /// What to do.
     pub payload: P,
 }

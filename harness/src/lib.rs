@@ -54,6 +54,7 @@ mod fence;
 mod handler;
 mod ids;
 mod jsonb;
+mod meter;
 mod names;
 #[cfg(feature = "ops")]
 pub mod ops;
@@ -65,6 +66,7 @@ mod review;
 mod sweep;
 mod telemetry;
 mod time;
+mod trace;
 
 #[cfg(feature = "better-stack")]
 pub use alert::better_stack::{BetterStack, BetterStackConfig, BetterStackConfigError};
@@ -81,25 +83,31 @@ pub use fence::{FenceKey, FencePolicy, FencePolicyError, FenceVerdict};
 pub use handler::{Connection, Handler, Job};
 pub use ids::{CorrelationId, IdError, JobId, TenantId};
 pub use jsonb::{JsonbProblem, jsonb_text};
+pub use meter::{Meter, MeterConfig};
 pub use names::{ConsumerName, NameError, QueueName};
 pub use ports::alerter::{AlertError, Alerter, ExternalId, Incident};
 pub use ports::clock::{Clock, SystemClock};
 pub use ports::entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use ports::env::Env;
+pub use ports::meter::{LetterStock, MeterQueue, MeterStore, QueueStock};
 pub use ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 pub use ports::store::{
-    AlertClaim, AlertStore, CommitError, CountStore, ReviewStore, ReviewTx, Store, StoreError,
-    SweepBatch, SweepStore, WorkTx,
+    AlertClaim, AlertStore, CommitError, CountStore, PendingStore, ReviewStore, ReviewTx, Store,
+    StoreError, SweepBatch, SweepStore, WorkTx,
 };
 #[cfg(feature = "pgmq")]
 pub use postgres::pgmq::PgmqQueue;
 #[cfg(feature = "postgres")]
 pub use postgres::{PgStore, PgStoreConfig};
 pub use retry::{MAX_RUNS_DEFAULT, RetryPolicy, RetryPolicyError};
-pub use review::{DiscardError, OutsidePublisher, ReplayError, ReplayPublisher, Replayed, Review};
+pub use review::{
+    Decided, Decision, DiscardError, OutsidePublisher, ReplayError, ReplayPublisher, Replayed,
+    Review,
+};
 pub use review::{LetterCount, LetterFilter, LetterOrder, LetterPlace, LetterQuery};
 pub use sweep::{SweepReport, SweepTarget, Sweeper, SweeperConfig};
-pub use telemetry::{Telemetry, describe_metrics};
+pub use telemetry::{DURATION_BUCKETS, Telemetry, describe_metrics, metrics_table};
+pub use trace::{TraceParent, TraceParentError};
 
 /// The README's examples compile.
 #[cfg(doctest)]

@@ -56,7 +56,13 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             correlation_id = %held.job.correlation_id,
             generation = held.job.generation,
             run = held.run(),
+            trace_id = tracing::field::Empty,
+            parent_id = tracing::field::Empty,
         );
+        if let Some(trace) = held.envelope.trace() {
+            span.record("trace_id", trace.trace_id());
+            span.record("parent_id", trace.parent_id());
+        }
         let pass = async {
             self.emit(
                 Some(&held.job),
@@ -209,6 +215,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             correlation_id: held.job.correlation_id.clone(),
             generation: held.job.generation,
             run: held.run(),
+            trace: held.envelope.trace(),
             payload,
         };
         let deadline = self.config.run_deadline;

@@ -5,5 +5,6 @@ pub mod alerter;
 pub mod clock;
 pub mod entropy;
 pub mod env;
+pub mod meter;
 pub mod queue;
 pub mod store;

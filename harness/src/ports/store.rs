@@ -136,6 +136,15 @@ pub trait CountStore: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<LetterCount>, StoreError>> + Send;
 }
 
+/// Which dead letters wait for a decision.
+pub trait PendingStore: Clone + Send + Sync + 'static {
+    /// All pending ones that fit, the oldest first, as they are at one instant. The filter's own status is not looked at.
+    fn pending(
+        &self,
+        filter: &LetterFilter,
+    ) -> impl Future<Output = Result<Vec<DeadLetterId>, StoreError>> + Send;
+}
+
 /// A locked dead letter. Dropping it releases the lock and changes nothing.
 pub trait ReviewTx: Send {
     /// What is locked.

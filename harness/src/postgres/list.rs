@@ -6,8 +6,8 @@ use sqlx::{Postgres, QueryBuilder};
 use super::PgStore;
 use super::classify::store_error;
 use super::dead_letters::{LetterRow, readable};
-use crate::dead_letter::DeadLetter;
-use crate::ports::store::{CountStore, StoreError};
+use crate::dead_letter::{DeadLetter, DeadLetterId, Status};
+use crate::ports::store::{CountStore, PendingStore, StoreError};
 use crate::review::{LetterCount, LetterFilter, LetterOrder, LetterQuery};
 
 /// Adds a condition for everything that is given.
@@ -154,5 +154,24 @@ impl CountStore for PgStore {
             last_at,
         };
         Ok(rows.into_iter().map(count).collect())
+    }
+}
+
+impl PendingStore for PgStore {
+    async fn pending(&self, filter: &LetterFilter) -> Result<Vec<DeadLetterId>, StoreError> {
+        let filter = LetterFilter {
+            status: Some(Status::PendingReview),
+            ..filter.clone()
+        };
+        // One statement, so one instant. Ids only: there may be a million of them.
+        let mut query = QueryBuilder::new("SELECT id FROM core.dead_letters");
+        push_filter(&mut query, &filter);
+        query.push(" ORDER BY created_at, id");
+        let ids: Vec<uuid::Uuid> = query
+            .build_query_scalar()
+            .fetch_all(&self.pool)
+            .await
+            .map_err(store_error)?;
+        Ok(ids.into_iter().map(DeadLetterId).collect())
     }
 }

@@ -8,6 +8,7 @@ mod alerts;
 mod classify;
 mod dead_letters;
 mod list;
+mod meter;
 mod migrate;
 #[cfg(feature = "pgmq")]
 pub mod pgmq;

@@ -22,11 +22,13 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Executor, PgPool, Postgres};
 
 use super::classify::store_error;
+use super::meter::age;
 use super::review::PgReviewTx;
 use super::{PgStore, tx::interval};
 use crate::envelope::Envelope;
 use crate::envelope::Message;
 use crate::names::QueueName;
+use crate::ports::meter::{MeterQueue, QueueStock};
 use crate::ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 use crate::ports::store::StoreError;
 use crate::review::ReplayPublisher;
@@ -297,6 +299,23 @@ impl QueuePort for PgmqQueue {
             .fetch_one(&self.pool)
             .await
             .map_err(queue_error)
+    }
+}
+
+impl MeterQueue for PgmqQueue {
+    async fn measure(&self, queue: &QueueName) -> Result<QueueStock, QueueError> {
+        let statement = format!(
+            "SELECT count(*), coalesce((extract(epoch FROM clock_timestamp() - min(enqueued_at)) * 1000000)::bigint, 0) \
+             FROM pgmq.q_{queue}"
+        );
+        let (messages, oldest): (i64, i64) = sqlx::query_as(AssertSqlSafe(statement))
+            .fetch_one(&self.pool)
+            .await
+            .map_err(queue_error)?;
+        Ok(QueueStock {
+            messages: messages.unsigned_abs(),
+            oldest: age(oldest),
+        })
     }
 }
 

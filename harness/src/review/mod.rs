@@ -4,10 +4,12 @@
 //! A crash between publish and mark leaves the letter pending; replaying it again publishes a second copy, and the fence
 //! makes the two of them one effect. Never the other way round: a letter that is marked was published.
 
+mod bulk;
 mod discard;
 mod query;
 mod replay;
 
+pub use self::bulk::{Decided, Decision};
 pub use self::discard::DiscardError;
 pub use self::query::{LetterCount, LetterFilter, LetterOrder, LetterPlace, LetterQuery};
 pub use self::replay::{OutsidePublisher, ReplayError, ReplayPublisher, Replayed};
