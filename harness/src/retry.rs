@@ -123,6 +123,16 @@ impl RetryPolicy {
         self.retries.saturating_add(1)
     }
 
+    /// The first wait, before jitter.
+    pub fn base(&self) -> Duration {
+        self.base
+    }
+
+    /// The longest wait.
+    pub fn cap(&self) -> Duration {
+        self.cap
+    }
+
     /// Why this is not the standard policy; `None` when it is.
     pub fn rationale(&self) -> Option<&str> {
         self.rationale.as_deref()

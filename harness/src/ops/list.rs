@@ -220,6 +220,12 @@ impl Shown {
     }
 }
 
+/// A dead letter as JSON, just as the API shows it; with the bytes of its payload as base64, if `with_body`.
+pub fn letter_json(letter: DeadLetter, with_body: bool) -> String {
+    let shown = Shown::of(letter, with_body);
+    serde_json::to_string(&shown).unwrap_or_default()
+}
+
 /// How many there are of one kind.
 #[derive(Debug, Serialize)]
 struct ShownCount {

@@ -11,4 +11,5 @@ mod problem;
 mod routes;
 
 pub use self::access::{Access, AccessError, Permission, Token, token_hash};
+pub use self::list::letter_json;
 pub use self::routes::{Api, ApiLimits, router};

@@ -1,99 +1,154 @@
 //! `job-harness`: the operators' program.
 
+mod config;
+mod database;
+mod dead_letters;
+mod enqueue;
+mod output;
 mod serve;
+mod show;
 
 use std::io::{Read as _, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 use harness::ops::token_hash;
-use harness::{PgStore, PgStoreConfig};
+
+use self::config::{Given, Layers};
+use self::output::Format;
 
 /// Something did not work; it may later.
 const FAILED: u8 = 1;
+/// The arguments or the configuration cannot be right.
+const WRONG: u8 = 2;
+/// Some were done and some were not.
+const PARTLY: u8 = 3;
 
-/// Dead letters for operators: makes the schema, serves the API.
+/// What must be changed before it is tried again.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Wrong(String);
+
+/// Some were done and some were not; what was told already is not told again.
+#[derive(Debug, thiserror::Error)]
+#[error("not all could be decided; to decide the rest, run it again")]
+struct Partly;
+
+/// For operators: reviews dead letters, serves the API, sweeps, alerts.
 #[derive(Parser)]
 #[command(
     name = "job-harness",
     version,
     after_help = "Examples:\n  \
         job-harness migrate\n  \
-        head -c 32 /dev/urandom | base64 | tee token | job-harness token-hash\n  \
-        job-harness serve --tokens tokens.json\n  \
-        job-harness serve --no-tokens ada          # on a loopback address only\n\n\
-        Exit codes: 0 done, 1 failed (the database is away, a port is taken), 2 bad arguments."
+        job-harness enqueue --queue points jobs.ndjson\n  \
+        job-harness dead-letters list --status pending_review --queue points\n  \
+        job-harness dead-letters replay --fingerprint points/awards/hard/no_account --dry-run\n  \
+        job-harness serve --config job-harness.toml\n\n\
+        Exit codes: 0 done; 1 failed, and may work later (the database is away, a port is taken);\n\
+        2 bad arguments or configuration; 3 some were done and some were not.\n\n\
+        The database is DATABASE_URL, or what database.url_file holds. NO_COLOR is respected."
 )]
 struct Cli {
+    #[command(flatten)]
+    common: Common,
     #[command(subcommand)]
     command: Command,
 }
 
+/// What every command takes.
+#[derive(Args)]
+struct Common {
+    /// The configuration.
+    #[arg(long, value_name = "FILE", env = "JOB_HARNESS_CONFIG", global = true)]
+    config: Option<PathBuf>,
+    /// Sets one key of the configuration, whatever file and environment say. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE", global = true)]
+    set: Vec<String>,
+    /// How to print.
+    #[arg(long, value_enum, default_value = "text", global = true)]
+    format: Format,
+}
+
+impl Common {
+    /// File, environment, `--set`, and what a command's own flags set.
+    fn given(&self, flags: &[String]) -> anyhow::Result<Given> {
+        let mut layers = Layers::default();
+        let mut add = || -> Result<(), String> {
+            if let Some(file) = &self.config {
+                layers.file(file)?;
+            }
+            // Not `vars()`, which panics on a variable that is no text.
+            let variables = std::env::vars_os();
+            let texts = variables.filter_map(|(name, value)| {
+                Some((name.into_string().ok()?, value.into_string().ok()?))
+            });
+            layers.environment(texts)?;
+            self.set
+                .iter()
+                .chain(flags)
+                .try_for_each(|it| layers.set(it))
+        };
+        add().map_err(Wrong)?;
+        Ok(layers.build().map_err(Wrong)?)
+    }
+}
+
 #[derive(Subcommand)]
 enum Command {
-    /// Creates or updates the schema `core`. Safe to run twice, and from several places at once.
+    /// Creates or updates the schema `core`, the embedded queue, and the queues of the configured consumers. Safe to run
+    /// twice, and from several places at once.
     Migrate {
-        #[command(flatten)]
-        database: Database,
+        /// Creates this queue, too. May be repeated.
+        #[arg(long, value_name = "NAME")]
+        queue: Vec<harness::QueueName>,
     },
-    /// Serves the API until it is told to stop (SIGTERM, Ctrl-C). Several at once are safe.
+    /// Serves the API, sweeps, measures and alerts, until it is told to stop (SIGTERM, Ctrl-C). Several at once are safe.
     Serve(serve::Serve),
-    /// Reads a token from standard input and prints the hash that `--tokens` files have in its place.
+    /// Lists, shows, replays and discards dead letters.
+    #[command(subcommand)]
+    DeadLetters(dead_letters::DeadLetters),
+    /// Puts jobs on a queue: all of them, or none.
+    Enqueue(enqueue::Enqueue),
+    /// Says everything that is wrong with the configuration, without connecting to anything.
+    CheckConfig,
+    /// Prints the configuration that is in force, and where each value comes from. Secrets are not shown.
+    ShowConfig,
+    /// Reads a token from standard input and prints the hash that token files have in its place.
     TokenHash,
-}
-
-/// Which database.
-#[derive(Args)]
-struct Database {
-    /// From the environment only: what is on a command line, everybody on the machine can read.
-    #[arg(
-        long,
-        hide = true,
-        env = "DATABASE_URL",
-        hide_env_values = true,
-        default_value = ""
-    )]
-    database_url: String,
-}
-
-impl Database {
-    fn store(&self) -> anyhow::Result<PgStore> {
-        anyhow::ensure!(
-            !self.database_url.is_empty(),
-            "DATABASE_URL: is not set; set it to postgres://user:password@host/database"
-        );
-        let is_postgres = ["postgres://", "postgresql://"];
-        let is_postgres = is_postgres
-            .iter()
-            .any(|scheme| self.database_url.starts_with(scheme));
-        let wrong =
-            "DATABASE_URL: is no PostgreSQL URL such as postgres://user:password@host/database";
-        anyhow::ensure!(is_postgres, wrong);
-        PgStore::new(&self.database_url, PgStoreConfig::default()).context(wrong)
-    }
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let done = match Cli::parse().command {
-        Command::Migrate { database } => migrate(&database).await,
-        Command::Serve(serve) => serve.run().await,
+    let Cli { common, command } = Cli::parse();
+    let done = match command {
+        Command::Migrate { queue } => database::migrate(&common, queue).await,
+        Command::Serve(serve) => serve.run(&common).await,
+        Command::DeadLetters(command) => command.run(&common).await,
+        Command::Enqueue(enqueue) => enqueue.run(&common).await,
+        Command::CheckConfig => show::check(&common),
+        Command::ShowConfig => show::show(&common),
         Command::TokenHash => hash(),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Standard error may be gone; there is nobody else to tell.
-            let _ = writeln!(std::io::stderr(), "job-harness: {error:#}");
-            ExitCode::from(FAILED)
-        }
+    let Err(error) = done else {
+        return ExitCode::SUCCESS;
+    };
+    // `head` closed the pipe: whoever read has enough.
+    let closed = |it: &std::io::Error| it.kind() == std::io::ErrorKind::BrokenPipe;
+    if error.downcast_ref::<std::io::Error>().is_some_and(closed) {
+        return ExitCode::SUCCESS;
     }
-}
-
-async fn migrate(database: &Database) -> anyhow::Result<()> {
-    let migrated = database.store()?.migrate().await;
-    migrated.context("the database that DATABASE_URL names cannot be reached, or cannot be used")
+    // Standard error may be gone; there is nobody else to tell.
+    let _ = writeln!(std::io::stderr(), "job-harness: {error:#}");
+    if error.is::<Wrong>() {
+        ExitCode::from(WRONG)
+    } else if error.is::<Partly>() {
+        ExitCode::from(PARTLY)
+    } else {
+        ExitCode::from(FAILED)
+    }
 }
 
 fn hash() -> anyhow::Result<()> {
@@ -102,11 +157,13 @@ fn hash() -> anyhow::Result<()> {
         .read_to_string(&mut token)
         .context("standard input")?;
     let token = token.trim();
-    anyhow::ensure!(
-        token.len() >= 20,
-        "the token has {} characters; a token must be random and have at least 20",
-        token.len()
-    );
+    if token.len() < 20 {
+        let text = format!(
+            "the token has {} characters; a token must be random and have at least 20",
+            token.len()
+        );
+        return Err(Wrong(text).into());
+    }
     writeln!(std::io::stdout(), "{}", token_hash(token))?;
     Ok(())
 }
