@@ -141,7 +141,8 @@ async fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     // Standard error may be gone; there is nobody else to tell.
-    let _ = writeln!(std::io::stderr(), "job-harness: {error:#}");
+    let text = harness::error_text(error.as_ref());
+    let _ = writeln!(std::io::stderr(), "job-harness: {text}");
     if error.is::<Wrong>() {
         ExitCode::from(WRONG)
     } else if error.is::<Partly>() {
