@@ -16,6 +16,7 @@ mod b3_uncounted;
 mod b4_alerts;
 mod b4_records;
 mod b6_b8_api;
+mod b6_trace;
 mod b7_start_up;
 mod b8_lists;
 mod demo;
