@@ -171,3 +171,30 @@ fn b9_the_list_of_metrics_is_the_committed_one() {
         "harness/ops/metrics.md: run this test with UPDATE_METRICS=1 and commit what changes"
     );
 }
+
+/// Names of ours in a text, without what Prometheus adds to histograms.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_name(c));
+    let ours = words.filter(|word| {
+        let label = *word == super::catalogue::QUEUE || *word == super::catalogue::CONSUMER;
+        (word.starts_with("job_harness_") || word.starts_with("messaging_")) && !label
+    });
+    ours.map(|word| word.strip_suffix("_bucket").unwrap_or(word).to_owned())
+        .collect()
+}
+
+/// A panel or a rule about a metric that does not exist would be silent for ever.
+#[test]
+fn b9_dashboard_and_rules_speak_of_metrics_that_exist() {
+    let listed: BTreeSet<String> = METRICS.iter().map(|it| it.name.to_owned()).collect();
+    let dashboard = include_str!("../../ops/dashboard.json");
+    let rules = include_str!("../../ops/alerts.rules.yml");
+    for (what, text) in [("dashboard.json", dashboard), ("alerts.rules.yml", rules)] {
+        let named = named(text);
+        assert!(named.len() > 5, "{what} speaks of {named:?}");
+        let unknown: Vec<_> = named.difference(&listed).collect();
+        assert!(unknown.is_empty(), "{what}: there is no {unknown:?}");
+    }
+    serde_json::from_str::<serde_json::Value>(dashboard).unwrap();
+}

@@ -506,9 +506,12 @@ impl Summary {
                 }
             }
         }
-        if refused + failed + not_tried > 0 {
-            return Err(Partly.into());
+        if failed + not_tried > 0 {
+            return Err(Partly::Away.into());
         }
-        Ok(())
+        match refused {
+            0 => Ok(()),
+            _ => Err(Partly::Refused.into()),
+        }
     }
 }

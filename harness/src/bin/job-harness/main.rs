@@ -33,8 +33,14 @@ struct Wrong(String);
 
 /// Some were done and some were not; what was told already is not told again.
 #[derive(Debug, thiserror::Error)]
-#[error("not all could be decided; to decide the rest, run it again")]
-struct Partly;
+enum Partly {
+    /// It can be tried again.
+    #[error("not all could be decided; to decide the rest, run it again")]
+    Away,
+    /// It cannot.
+    #[error("some cannot be decided so; the others are")]
+    Refused,
+}
 
 /// For operators: reviews dead letters, serves the API, sweeps, alerts.
 #[derive(Parser)]
