@@ -241,6 +241,30 @@ pub enum Step {
         /// Of which kind.
         fingerprint: String,
     },
+    /// An incident for letters that wait for too long was accepted.
+    Escalated {
+        /// How many letters it speaks of.
+        letters: u64,
+        /// Of which kind.
+        fingerprint: String,
+    },
+    /// An incident was closed, because no letter of its kind is pending.
+    Resolved {
+        /// Of which kind.
+        fingerprint: String,
+    },
+    /// An incident was not closed and is tried again.
+    ResolveFailed {
+        /// Of which kind.
+        fingerprint: String,
+        /// What happened.
+        error: String,
+    },
+    /// The alert pump could not say that it is alive. It tries again.
+    HeartbeatFailed {
+        /// What happened.
+        error: String,
+    },
     /// An incident was not accepted and is tried again.
     AlertFailed {
         /// Of which kind.

@@ -85,15 +85,15 @@ pub use ids::{CorrelationId, IdError, JobId, TenantId};
 pub use jsonb::{JsonbProblem, jsonb_text};
 pub use meter::{Meter, MeterConfig};
 pub use names::{ConsumerName, NameError, QueueName};
-pub use ports::alerter::{AlertError, Alerter, ExternalId, Incident};
+pub use ports::alerter::{AlertError, AlertKind, Alerter, ExternalId, Incident};
 pub use ports::clock::{Clock, SystemClock};
 pub use ports::entropy::{Entropy, SeededEntropy, SystemEntropy};
 pub use ports::env::Env;
 pub use ports::meter::{LetterStock, MeterQueue, MeterStore, QueueStock};
 pub use ports::queue::{Delivery, QueueError, QueuePort, Receipt};
 pub use ports::store::{
-    AlertClaim, AlertStore, CommitError, CountStore, PendingStore, ReviewStore, ReviewTx, Store,
-    StoreError, SweepBatch, SweepStore, WorkTx,
+    AlertClaim, AlertDue, AlertStore, CommitError, CountStore, PendingStore, ResolveClaim,
+    ReviewStore, ReviewTx, Store, StoreError, SweepBatch, SweepStore, WorkTx,
 };
 #[cfg(feature = "pgmq")]
 pub use postgres::pgmq::PgmqQueue;

@@ -1,4 +1,4 @@
-//! The simulated alert service: accepts incidents, when it feels like it.
+//! The simulated alert service: opens and closes incidents, when it feels like it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,15 +27,26 @@ impl AlertService {
     }
 }
 
-pub(crate) struct Open {
-    claim: uuid::Uuid,
-    fingerprint: String,
-    letters: u64,
+/// What it can be asked for.
+pub(crate) enum Request {
+    Open {
+        claim: uuid::Uuid,
+        fingerprint: String,
+        letters: u64,
+    },
+    Resolve {
+        incident: uuid::Uuid,
+    },
+    Heartbeat,
 }
 
-impl Named for Open {
+impl Named for Request {
     fn name(&self) -> &'static str {
-        "open_incident"
+        match self {
+            Self::Open { .. } => "open_incident",
+            Self::Resolve { .. } => "resolve_incident",
+            Self::Heartbeat => "heartbeat",
+        }
     }
 }
 
@@ -50,8 +61,8 @@ pub(crate) enum Answer {
     },
 }
 
-impl Session<Open, Answer> for AlertService {
-    async fn answer(&self, open: Open) -> Answer {
+impl Session<Request, Answer> for AlertService {
+    async fn answer(&self, request: Request) -> Answer {
         let roll = self.dice.next_u64() % 1_000;
         if roll < self.refusals_per_mille {
             return if roll.is_multiple_of(2) {
@@ -62,10 +73,18 @@ impl Session<Open, Answer> for AlertService {
                 }
             };
         }
-        self.log.fact(Fact::IncidentAccepted {
-            claim: open.claim,
-            fingerprint: open.fingerprint,
-            letters: open.letters,
+        self.log.fact(match request {
+            Request::Open {
+                claim,
+                fingerprint,
+                letters,
+            } => Fact::IncidentAccepted {
+                claim,
+                fingerprint,
+                letters,
+            },
+            Request::Resolve { incident } => Fact::IncidentClosed { incident },
+            Request::Heartbeat => Fact::Heartbeat,
         });
         Answer::Accepted
     }
@@ -83,33 +102,51 @@ pub async fn serve(service: AlertService, post: Post, log: Log) -> std::io::Resu
 
 /// The alerter as the harness sees it.
 #[derive(Clone)]
-pub struct SimAlerter(Link<Open, Answer>);
+pub struct SimAlerter(Link<Request, Answer>);
 
 impl SimAlerter {
     /// A client that connects when it is first used.
     pub fn new(post: Post, log: Log) -> Self {
         Self(Link::new("alerts", post, log))
     }
-}
 
-impl Alerter for SimAlerter {
-    async fn open(&self, incident: &Incident) -> Result<Option<ExternalId>, AlertError> {
-        let open = Open {
-            claim: incident.id,
-            fingerprint: incident.fingerprint.clone(),
-            letters: incident.letters,
-        };
+    async fn call(&self, request: Request) -> Result<(), AlertError> {
         let refused = |message: &str, retry_after| AlertError {
             message: message.to_owned(),
             retry_after,
         };
-        match self.0.call(open, None).await {
-            Ok(Answer::Accepted) => Ok(None),
+        match self.0.call(request, None).await {
+            Ok(Answer::Accepted) => Ok(()),
             Ok(Answer::Failed) => Err(refused("the alert service answered 500", None)),
             Ok(Answer::TooMany { retry_after }) => {
                 Err(refused("the alert service answered 429", Some(retry_after)))
             }
             Err(lost) => Err(refused(&lost.to_string(), None)),
         }
+    }
+}
+
+impl Alerter for SimAlerter {
+    async fn open(&self, incident: &Incident) -> Result<Option<ExternalId>, AlertError> {
+        self.call(Request::Open {
+            claim: incident.id,
+            fingerprint: incident.fingerprint.clone(),
+            letters: incident.letters,
+        })
+        .await?;
+        // The service's name for it is ours.
+        Ok(Some(ExternalId(incident.id.to_string())))
+    }
+
+    async fn resolve(&self, incident: &ExternalId) -> Result<(), AlertError> {
+        let incident = incident.0.parse().map_err(|_| AlertError {
+            message: "an incident that this service did not open".to_owned(),
+            retry_after: None,
+        })?;
+        self.call(Request::Resolve { incident }).await
+    }
+
+    async fn alive(&self) -> Result<(), AlertError> {
+        self.call(Request::Heartbeat).await
     }
 }

@@ -30,7 +30,7 @@ pub const GATE: [&str; 11] = [
 ];
 
 /// Other things that must happen at some time.
-pub const OTHER: [&str; 17] = [
+pub const OTHER: [&str; 20] = [
     "run panicked",
     "run passed its deadline",
     "run met an outage",
@@ -48,6 +48,9 @@ pub const OTHER: [&str; 17] = [
     "discarded",
     "fence swept",
     "alert not accepted",
+    "escalated",
+    "incident resolved",
+    "incident not resolved",
 ];
 
 /// Counts over any number of histories.
@@ -235,6 +238,9 @@ fn steps(entry: &Entry) -> Vec<&'static str> {
         Step::Replayed { .. } => vec!["replayed"],
         Step::Discarded { .. } => vec!["discarded"],
         Step::AlertFailed { .. } => vec!["alert not accepted"],
+        Step::Escalated { .. } => vec!["escalated"],
+        Step::Resolved { .. } => vec!["incident resolved"],
+        Step::ResolveFailed { .. } => vec!["incident not resolved"],
         _ => Vec::new(),
     }
 }

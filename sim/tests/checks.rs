@@ -5,7 +5,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use harness::{ConsumerName, DeadLetterId, Event, FenceVerdict, JobId, JobRef, Reason, Step};
+use harness::{
+    AlertKind, ConsumerName, DeadLetterId, Event, FenceVerdict, JobId, JobRef, Reason, Step,
+};
 use sim::checkers::check;
 use sim::history::{Entry, Fact, Said};
 use sim::jobs::id_of;
@@ -21,6 +23,7 @@ fn plan() -> Plan {
         plan.knobs.retry_cap_s,
     ) = (5, 30, 3_600);
     plan.knobs.broker_duplicates_per_mille = 0;
+    (plan.knobs.escalate_after_s, plan.knobs.escalate_window_s) = (1_000, 500);
     plan.faults = Vec::new();
     plan.jobs = [Behaviour::Succeeds, Behaviour::Poison]
         .into_iter()
@@ -146,9 +149,59 @@ fn claimed(seconds: u64, claim: u128) -> Entry {
         seconds,
         Said::World(Fact::AlertClaimed {
             claim: Uuid::from_u128(claim),
+            kind: AlertKind::New,
             fingerprint: "kind".to_owned(),
         }),
     )
+}
+
+fn overdue(seconds: u64, claim: u128) -> Entry {
+    let fact = Fact::AlertClaimed {
+        claim: Uuid::from_u128(claim),
+        kind: AlertKind::Overdue,
+        fingerprint: "kind".to_owned(),
+    };
+    at(seconds, Said::World(fact))
+}
+
+fn escalated(seconds: u64, claim: u128, letters: &[u128]) -> Entry {
+    let fact = Fact::LettersCovered {
+        claim: Uuid::from_u128(claim),
+        kind: AlertKind::Overdue,
+        fingerprint: "kind".to_owned(),
+        letters: ids(letters),
+    };
+    at(seconds, Said::World(fact))
+}
+
+fn ids(letters: &[u128]) -> Vec<DeadLetterId> {
+    let ids = letters.iter();
+    ids.map(|id| DeadLetterId(Uuid::from_u128(*id))).collect()
+}
+
+fn replayed(id: u128) -> Entry {
+    fact(Fact::LetterReplayed {
+        id: DeadLetterId(Uuid::from_u128(id)),
+    })
+}
+
+fn closing(incident: u128) -> Entry {
+    fact(Fact::ResolveClaimed {
+        incident: Uuid::from_u128(incident),
+        fingerprint: "kind".to_owned(),
+    })
+}
+
+fn closed(incident: u128) -> Entry {
+    fact(Fact::IncidentClosed {
+        incident: Uuid::from_u128(incident),
+    })
+}
+
+fn resolved(incident: u128) -> Entry {
+    fact(Fact::IncidentResolved {
+        incident: Uuid::from_u128(incident),
+    })
 }
 
 fn accepted(claim: u128, letters: u64) -> Entry {
@@ -162,11 +215,9 @@ fn accepted(claim: u128, letters: u64) -> Entry {
 fn covered(claim: u128, letters: &[u128]) -> Entry {
     fact(Fact::LettersCovered {
         claim: Uuid::from_u128(claim),
+        kind: AlertKind::New,
         fingerprint: "kind".to_owned(),
-        letters: letters
-            .iter()
-            .map(|id| DeadLetterId(Uuid::from_u128(*id)))
-            .collect(),
+        letters: ids(letters),
     })
 }
 
@@ -338,6 +389,111 @@ fn s9_a_letter_without_an_alert_and_alerts_without_end_are_found() {
     assert_eq!(broken(&again), ["S9 alerted"]);
     let twice = [letter(), claimed(0, 7), accepted(7, 1), accepted(7, 1)];
     assert_eq!(broken(&twice), ["S9 alerted"]);
+}
+
+/// Two letters, both alerted.
+fn alerted() -> Vec<Entry> {
+    vec![
+        letter(1, 1, 0, Reason::Poison),
+        letter(2, 1, 1, Reason::Poison),
+        claimed(0, 7),
+        accepted(7, 2),
+        covered(7, &[1, 2]),
+    ]
+}
+
+fn after_alerts(more: impl IntoIterator<Item = Entry>) -> Vec<&'static str> {
+    let mut history = alerted();
+    history.extend(more);
+    broken(&history)
+}
+
+#[test]
+fn s9_an_escalation_that_is_right_passes() {
+    let both = [
+        overdue(1_000, 8),
+        accepted(8, 2),
+        escalated(1_000, 8, &[1, 2]),
+    ];
+    assert_eq!(after_alerts(both), NOTHING);
+    let one = [
+        replayed(1),
+        overdue(1_000, 8),
+        accepted(8, 1),
+        escalated(1_000, 8, &[2]),
+    ];
+    assert_eq!(after_alerts(one), NOTHING);
+    // Decided while the incident was under way: it was told, and that is on record.
+    let meanwhile = [
+        overdue(1_000, 8),
+        replayed(1),
+        accepted(8, 2),
+        escalated(1_000, 8, &[1, 2]),
+    ];
+    assert_eq!(after_alerts(meanwhile), NOTHING);
+}
+
+#[test]
+fn s9_an_escalation_too_early_too_late_or_twice_is_found() {
+    let early = [overdue(999, 8), accepted(8, 0), escalated(999, 8, &[1])];
+    assert_eq!(after_alerts(early), ["S9 alerted"]);
+    let decided = [
+        replayed(1),
+        overdue(1_000, 8),
+        accepted(8, 1),
+        escalated(1_000, 8, &[1]),
+    ];
+    assert_eq!(after_alerts(decided), ["S9 alerted"]);
+    let unsent = [overdue(1_000, 8), escalated(1_000, 8, &[1, 2])];
+    assert_eq!(after_alerts(unsent), ["S9 alerted"]);
+    // Two claims at once: the second was made when nothing was on record.
+    let twice = [
+        overdue(1_000, 8),
+        overdue(1_001, 9),
+        accepted(8, 2),
+        accepted(9, 2),
+        escalated(1_001, 8, &[1, 2]),
+        escalated(1_001, 9, &[1]),
+    ];
+    assert_eq!(after_alerts(twice), ["S9 alerted"]);
+    let without_pause = [
+        replayed(2),
+        overdue(1_000, 8),
+        accepted(8, 1),
+        escalated(1_000, 8, &[1]),
+        overdue(1_499, 9),
+    ];
+    assert_eq!(after_alerts(without_pause), ["S9 alerted"]);
+}
+
+#[test]
+fn s9_a_letter_that_waits_for_ever_is_found() {
+    let end = |seconds| {
+        let job = [published(1, 0), committed(0, 1, true)];
+        job.into_iter()
+            .chain([at(seconds, Said::World(Fact::Settled))])
+    };
+    assert_eq!(after_alerts(end(1_500)), NOTHING);
+    assert_eq!(after_alerts(end(1_501)), ["S9 alerted"]);
+    let decided = [replayed(1), replayed(2)];
+    assert_eq!(after_alerts(decided.into_iter().chain(end(9_999))), NOTHING);
+}
+
+#[test]
+fn s9_an_incident_that_is_closed_too_early_is_found() {
+    let right = [replayed(1), replayed(2), closing(7), closed(7), resolved(7)];
+    assert_eq!(after_alerts(right.clone()), NOTHING);
+    assert_eq!(
+        after_alerts(right[1..].to_vec()),
+        ["S9 alerted"],
+        "one is pending"
+    );
+    let unclaimed = [replayed(1), replayed(2), closed(7)];
+    assert_eq!(after_alerts(unclaimed), ["S9 alerted"]);
+    let unknown = [replayed(1), replayed(2), closing(8), closed(8)];
+    assert_eq!(after_alerts(unknown), ["S9 alerted"]);
+    let still_open = [replayed(1), replayed(2), closing(7), resolved(7)];
+    assert_eq!(after_alerts(still_open), ["S9 alerted"]);
 }
 
 #[test]

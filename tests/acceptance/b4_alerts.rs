@@ -1,129 +1,22 @@
 //! B4: dead letters are alerted, through the Better Stack adapter, at an endpoint that misbehaves.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use acceptance::award::{Award, Misbehave};
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id};
-use acceptance::rig::{awards, run_all, watched};
-use acceptance::watch::Recorder;
-use futures_util::StreamExt as _;
+use acceptance::rig::{awards, run_all};
 use harness::{
-    AlertPump, AlertPumpConfig, AlertStore as _, BetterStack, BetterStackConfig, DeadLetterId,
-    Envelope, NewDeadLetter, Shutdown, Step, Store as _,
+    AlertDue, AlertKind, AlertPumpConfig, AlertStore as _, BetterStack, BetterStackConfig,
+    Envelope, Step,
 };
 use serde_json::Value;
-use tokio::task::JoinHandle;
-use wiremock::matchers::{method, path};
-use wiremock::{Mock, MockServer, Request, ResponseTemplate};
+use wiremock::ResponseTemplate;
 
-const TOKEN: &str = "s3cr3t-t0ken";
-
-struct Pump {
-    shutdown: Shutdown,
-    task: JoinHandle<()>,
-    seen: Recorder,
-}
-
-impl Pump {
-    fn start(db: &Db, endpoint: &MockServer, config: AlertPumpConfig) -> Self {
-        let mut better_stack = BetterStackConfig::new(TOKEN, "ops@example.com");
-        better_stack.base_url = endpoint.uri();
-        let alerter = BetterStack::new(better_stack).unwrap();
-        let (env, seen) = watched();
-        let pump = AlertPump::new(config, db.store(), alerter, env);
-        let shutdown = Shutdown::new();
-        let stop = shutdown.clone();
-        Self {
-            shutdown,
-            task: tokio::spawn(async move { pump.run(stop).await }),
-            seen,
-        }
-    }
-
-    async fn stop(self) {
-        self.shutdown.begin();
-        self.task.await.unwrap();
-    }
-}
-
-/// Quick, for tests. Only who wants to see time-outs makes the time-out short: a busy machine answers late.
-fn quick() -> AlertPumpConfig {
-    AlertPumpConfig {
-        window: Duration::from_millis(500),
-        timeout: Duration::from_secs(10),
-        lease: Duration::from_secs(20),
-        retry_first: Duration::from_millis(10),
-        retry_cap: Duration::from_millis(100),
-        poll_interval: Duration::from_millis(10),
-        ..AlertPumpConfig::default()
-    }
-}
-
-fn created() -> ResponseTemplate {
-    ResponseTemplate::new(201)
-        .set_body_json(serde_json::json!({"data": {"id": "4711", "type": "incident"}}))
-}
-
-/// An endpoint that answers request number n (from 0) with `answer(n)`.
-async fn endpoint(
-    answer: impl Fn(usize) -> ResponseTemplate + Send + Sync + 'static,
-) -> MockServer {
-    let server = MockServer::start().await;
-    let count = AtomicUsize::new(0);
-    Mock::given(method("POST"))
-        .and(path("/api/v3/incidents"))
-        .respond_with(move |_: &Request| answer(count.fetch_add(1, Ordering::SeqCst)))
-        .mount(&server)
-        .await;
-    server
-}
-
-async fn write_letters(db: &Db, count: usize) {
-    // One real one, as a pattern for the others.
-    db.publish_award(&Award::new("ada", 10).then(Misbehave::FailHard))
-        .await;
-    run_all(db, awards()).await;
-    let pattern = db.letters().await.pop().unwrap().letter;
-    let store = db.store();
-    let write = |letter: NewDeadLetter| {
-        let store = store.clone();
-        async move { store.record_dead_letter(&letter).await.unwrap() }
-    };
-    // Several at once, as several workers would.
-    let letters = (1..count).map(|_| NewDeadLetter {
-        id: DeadLetterId(acceptance::db::random_id()),
-        job_id: job_id(),
-        ..pattern.clone()
-    });
-    futures_util::stream::iter(letters.map(write))
-        .buffer_unordered(8)
-        .collect::<Vec<_>>()
-        .await;
-}
-
-async fn all_covered(db: &Db, letters: i64) {
-    eventually("every dead letter is covered by a delivered alert", async || {
-        let covered = db
-            .count(
-                "SELECT count(*) FROM core.dead_letters d JOIN core.dead_letter_alerts a ON a.dead_letter_id = d.id \
-                 JOIN core.alert_incidents i ON i.id = a.claim_id WHERE a.covered_at IS NOT NULL",
-            )
-            .await;
-        if covered == letters { Ok(()) } else { Err(format!("{covered} of {letters}")) }
-    })
-    .await;
-}
-
-async fn accepted_bodies(endpoint: &MockServer) -> Vec<Value> {
-    let requests = endpoint.received_requests().await.unwrap();
-    requests
-        .iter()
-        .map(|request| serde_json::from_slice(&request.body).unwrap())
-        .collect()
-}
+use crate::pumping::{
+    Pump, TOKEN, accepted_bodies, all_covered, created, endpoint, quick, write_letters,
+};
 
 #[tokio::test]
 async fn b4_a_dead_letter_opens_an_incident_that_says_what_to_know() {
@@ -318,14 +211,19 @@ async fn b4_a_crash_between_row_and_alert_loses_nothing() {
     // A pump that claimed and vanished.
     let store = db.store();
     let lease = Duration::from_secs(3);
+    let due = AlertDue {
+        kind: AlertKind::New,
+        age: Duration::ZERO,
+        window: Duration::ZERO,
+    };
     let claim = store
-        .claim_alert(acceptance::db::random_id(), Duration::ZERO, lease)
+        .claim_alert(acceptance::db::random_id(), &due, lease)
         .await
         .unwrap()
         .unwrap();
     assert_eq!(claim.letters, 5);
     let other = store
-        .claim_alert(acceptance::db::random_id(), Duration::ZERO, lease)
+        .claim_alert(acceptance::db::random_id(), &due, lease)
         .await
         .unwrap();
     assert_eq!(other, None, "nobody else sends meanwhile");

@@ -10,7 +10,7 @@ use crate::dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Recorded};
 use crate::decision::{DiscardReason, Discarded, Reviewer};
 use crate::fence::{FenceKey, FenceVerdict};
 use crate::names::ConsumerName;
-use crate::ports::alerter::ExternalId;
+use crate::ports::alerter::{AlertKind, ExternalId};
 use crate::review::{LetterCount, LetterFilter, LetterQuery};
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -178,47 +178,102 @@ pub trait SweepStore: Clone + Send + Sync + 'static {
     fn sweep(&self, batch: &SweepBatch) -> impl Future<Output = Result<u64, StoreError>> + Send;
 }
 
+/// Which dead letters are to be alerted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AlertDue {
+    /// New ones: without an alert. Overdue ones: alerted, still pending, not escalated yet.
+    pub kind: AlertKind,
+    /// Only those that were written at least so long ago.
+    pub age: Duration,
+    /// The least time between two incidents of one fingerprint and kind.
+    pub window: Duration,
+}
+
 /// Dead letters of one fingerprint that one incident will cover.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlertClaim {
     /// Names the claim, and later the incident.
     pub claim_id: uuid::Uuid,
+    /// What the incident will say about them.
+    pub kind: AlertKind,
     /// Queue, consumer, reason and error class.
     pub fingerprint: String,
     /// How many letters.
     pub letters: u64,
-    /// How often sending for this fingerprint failed in a row.
+    /// How often sending for this fingerprint and kind failed in a row.
     pub failures: u32,
     /// When the first of them was written.
     pub first_at: DateTime<Utc>,
     /// When the last of them was written.
     pub last_at: DateTime<Utc>,
-    /// The newest one, as an example.
+    /// One of them as an example: the newest, or the one that waits for the longest.
     pub sample: DeadLetter,
+}
+
+/// An incident that can be closed: no dead letter of its fingerprint is pending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolveClaim {
+    /// Names the claim.
+    pub claim_id: uuid::Uuid,
+    /// Our own name for the incident.
+    pub incident: uuid::Uuid,
+    /// The alert service's name for it.
+    pub external_id: ExternalId,
+    /// Queue, consumer, reason and error class.
+    pub fingerprint: String,
+    /// How often resolving for this fingerprint failed in a row.
+    pub failures: u32,
 }
 
 /// What the alert pump needs.
 pub trait AlertStore: Clone + Send + Sync + 'static {
-    /// Claims a fingerprint that is due, for `lease`; `window` is the least time between two of its incidents.
+    /// Claims a fingerprint that is due, for `lease`.
     fn claim_alert(
         &self,
         claim_id: uuid::Uuid,
-        window: Duration,
+        due: &AlertDue,
         lease: Duration,
     ) -> impl Future<Output = Result<Option<AlertClaim>, StoreError>> + Send;
 
-    /// The incident was accepted: its letters are covered. Answers how many.
+    /// The incident was accepted: its letters are covered, or escalated. Answers how many.
     fn alert_delivered(
         &self,
         claim: &AlertClaim,
         external_id: Option<&ExternalId>,
     ) -> impl Future<Output = Result<u64, StoreError>> + Send;
 
-    /// The incident was not accepted: try again after `retry_after`.
+    /// The incident was not accepted: try again after `retry_after`, unless the claim was taken over.
     fn alert_failed(
         &self,
         claim: &AlertClaim,
         retry_after: Duration,
         error: &str,
     ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Claims an open incident of a fingerprint that has no pending letter, for `lease`.
+    fn claim_resolve(
+        &self,
+        claim_id: uuid::Uuid,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Option<ResolveClaim>, StoreError>> + Send;
+
+    /// The incident is closed at the service.
+    fn incident_resolved(
+        &self,
+        claim: &ResolveClaim,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// The incident was not closed: try again after `retry_after`, unless the claim was taken over.
+    fn resolve_failed(
+        &self,
+        claim: &ResolveClaim,
+        retry_after: Duration,
+        error: &str,
+    ) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the alert service refused something that is still owed. `escalate_after` is when a letter is overdue.
+    fn alerts_failing(
+        &self,
+        escalate_after: Duration,
+    ) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }

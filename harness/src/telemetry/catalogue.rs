@@ -84,6 +84,14 @@ catalogue! {
         "Dead letters that no delivered incident covers yet; at most 10,000 are counted";
     ALERTED = Counter "job_harness_alerts_delivered_total", Count, [], "Incidents accepted by the alert service";
     ALERTS_FAILED = Counter "job_harness_alerts_failed_total", Count, [], "Incidents not accepted by the alert service";
+    ESCALATED = Counter "job_harness_alerts_escalated_total", Count, [],
+        "Incidents accepted for dead letters that wait for too long";
+    RESOLVED = Counter "job_harness_incidents_resolved_total", Count, [],
+        "Incidents closed because nothing of their kind is pending";
+    RESOLVES_FAILED = Counter "job_harness_incident_resolves_failed_total", Count, [],
+        "Incidents that the alert service did not close when asked";
+    HEARTBEATS_FAILED = Counter "job_harness_alert_heartbeats_failed_total", Count, [],
+        "Heartbeats of the alert pump that were not sent";
     SWEPT = Counter "job_harness_fences_swept_total", Count, [CONSUMER], "Fences removed by the sweep";
     FENCES_OVERDUE = Gauge "job_harness_fences_overdue_seconds", Seconds, [CONSUMER],
         "For how long the oldest expired fence has been expired; messages that are still queued hold fences back";

@@ -10,9 +10,10 @@ use tracing::{debug, error, info, warn};
 
 use self::catalogue::{
     ALERTED, ALERTS_FAILED, ALERTS_OWED, APPLIED, BUSY, COMMITS_UNKNOWN, DEAD_LETTERS, DEFERRED,
-    DELIVERIES, DISCARDED, DUPLICATES, FENCE_WAIT, FENCES_OVERDUE, LEASES_LOST, NOT_ADDRESSED,
-    PAUSED, PENDING, PENDING_AGE, QUEUE_AGE, QUEUE_FAILURES, QUEUE_MESSAGES, REPLAYED, RETRIES,
-    RETRY_POLICY, RUN_DURATION, SETTLED, STORE_FAILURES, SWEPT,
+    DELIVERIES, DISCARDED, DUPLICATES, ESCALATED, FENCE_WAIT, FENCES_OVERDUE, HEARTBEATS_FAILED,
+    LEASES_LOST, NOT_ADDRESSED, PAUSED, PENDING, PENDING_AGE, QUEUE_AGE, QUEUE_FAILURES,
+    QUEUE_MESSAGES, REPLAYED, RESOLVED, RESOLVES_FAILED, RETRIES, RETRY_POLICY, RUN_DURATION,
+    SETTLED, STORE_FAILURES, SWEPT,
 };
 pub use self::catalogue::{DURATION_BUCKETS, describe_metrics, metrics_table};
 use crate::event::{Event, Observer, RunResult, Step};
@@ -183,6 +184,28 @@ impl Observer for Telemetry {
             } => {
                 counter!(ALERTED, labels).increment(1);
                 info!(letters, fingerprint, "alerted");
+            }
+            Step::Escalated {
+                letters,
+                fingerprint,
+            } => {
+                counter!(ESCALATED, labels).increment(1);
+                info!(letters, fingerprint, "escalated");
+            }
+            Step::Resolved { fingerprint } => {
+                counter!(RESOLVED, labels).increment(1);
+                info!(fingerprint, "incident resolved");
+            }
+            Step::ResolveFailed { fingerprint, error } => {
+                counter!(RESOLVES_FAILED, labels).increment(1);
+                warn!(
+                    fingerprint,
+                    error, "incident not resolved; it will be tried again"
+                );
+            }
+            Step::HeartbeatFailed { error } => {
+                counter!(HEARTBEATS_FAILED, labels).increment(1);
+                warn!(error, "the alert pump's heartbeat was not sent");
             }
             Step::AlertFailed { fingerprint, error } => {
                 counter!(ALERTS_FAILED, labels).increment(1);

@@ -107,6 +107,27 @@ fn steps() -> Vec<(Of, Step)> {
         ),
         (
             (false, false),
+            Step::Escalated {
+                letters: 1,
+                fingerprint: fingerprint(),
+            },
+        ),
+        (
+            (false, false),
+            Step::Resolved {
+                fingerprint: fingerprint(),
+            },
+        ),
+        (
+            (false, false),
+            Step::ResolveFailed {
+                fingerprint: fingerprint(),
+                error: text(),
+            },
+        ),
+        ((false, false), Step::HeartbeatFailed { error: text() }),
+        (
+            (false, false),
             Step::AlertFailed {
                 fingerprint: fingerprint(),
                 error: text(),

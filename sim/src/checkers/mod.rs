@@ -92,6 +92,8 @@ struct Known {
     retry: RetryPolicy,
     retry_window: std::time::Duration,
     alert_window: std::time::Duration,
+    escalate_after: std::time::Duration,
+    escalate_window: std::time::Duration,
     broker_duplicates: bool,
 }
 
@@ -107,6 +109,8 @@ impl Known {
             retry_window: harness::FencePolicy::retry_window(&config.retry, config.run_deadline),
             retry: config.retry,
             alert_window: std::time::Duration::from_secs(plan.knobs.alert_window_s),
+            escalate_after: std::time::Duration::from_secs(plan.knobs.escalate_after_s),
+            escalate_window: std::time::Duration::from_secs(plan.knobs.escalate_window_s),
             broker_duplicates: plan.knobs.broker_duplicates_per_mille > 0,
         })
     }

@@ -1,125 +1,280 @@
 //! Alert bookkeeping of the simulated database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
-use harness::{AlertClaim, DeadLetterId, NewDeadLetter};
+use harness::{
+    AlertClaim, AlertDue, AlertKind, DeadLetterId, ExternalId, NewDeadLetter, ResolveClaim, Status,
+};
 use uuid::Uuid;
 
 use super::{Database, Tables};
 use crate::history::Fact;
+
+/// What a fingerprint owes: an incident of a kind, or, without one, the closing of its incidents.
+type Duty = Option<AlertKind>;
+
+const RESOLVE: Duty = None;
 
 #[derive(Debug, Clone, Default)]
 struct Stream {
     last_sent_at: Option<Duration>,
     next_attempt_at: Duration,
     failures: u32,
+    claim: Option<Uuid>,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Told {
+    claim: Option<Uuid>,
+    on_record: bool,
 }
 
 #[derive(Debug, Clone)]
 struct Owed {
     fingerprint: String,
-    claim: Option<Uuid>,
-    covered: bool,
+    written_at: Duration,
+    told: BTreeMap<AlertKind, Told>,
 }
 
-/// Which letter is covered by which incident.
+impl Owed {
+    fn is_on_record(&self, kind: AlertKind) -> bool {
+        self.told.get(&kind).is_some_and(|told| told.on_record)
+    }
+}
+
+#[derive(Debug, Clone)]
+struct OpenIncident {
+    fingerprint: String,
+    sent_at: Duration,
+}
+
+/// Which letter is covered by which incident, and which incidents are open.
 #[derive(Debug, Default)]
 pub struct Alerts {
-    streams: BTreeMap<String, Stream>,
+    streams: BTreeMap<(String, Duty), Stream>,
     owed: BTreeMap<DeadLetterId, Owed>,
+    open: BTreeMap<Uuid, OpenIncident>,
 }
 
 impl Alerts {
     /// Answers the letter's fingerprint.
-    pub(super) fn owe(&mut self, letter: &NewDeadLetter) -> String {
+    pub(super) fn owe(&mut self, letter: &NewDeadLetter, now: Duration) -> String {
         let fingerprint = letter.fingerprint();
-        self.streams.entry(fingerprint.clone()).or_default();
+        for duty in [Some(AlertKind::New), Some(AlertKind::Overdue), RESOLVE] {
+            let stream = (fingerprint.clone(), duty);
+            self.streams.entry(stream).or_default();
+        }
         self.owed.insert(
             letter.id,
             Owed {
                 fingerprint: fingerprint.clone(),
-                claim: None,
-                covered: false,
+                written_at: now,
+                told: BTreeMap::new(),
             },
         );
         fingerprint
     }
-
-    /// Letters without a delivered alert.
-    pub fn uncovered(&self) -> Vec<DeadLetterId> {
-        self.owed
-            .iter()
-            .filter(|(_, owed)| !owed.covered)
-            .map(|(id, _)| *id)
-            .collect()
-    }
 }
 
-fn claim(
-    tables: &mut Tables,
-    now: Duration,
-    claim_id: Uuid,
-    window: Duration,
-    lease: Duration,
-) -> Option<AlertClaim> {
-    let alerts = &mut tables.alerts;
-    let mut due: Vec<(Duration, String)> = alerts
-        .streams
-        .iter()
-        .filter(|(_, stream)| {
-            stream.next_attempt_at <= now
-                && stream.last_sent_at.is_none_or(|sent| sent + window <= now)
+impl Tables {
+    /// How many letters have no delivered alert.
+    pub fn uncovered(&self) -> usize {
+        let owed = self.alerts.owed.values();
+        owed.filter(|owed| !owed.is_on_record(AlertKind::New))
+            .count()
+    }
+
+    /// How many letters wait for a decision and were not escalated.
+    pub fn unescalated(&self) -> usize {
+        let owed = self.alerts.owed.iter();
+        owed.filter(|(id, owed)| !owed.is_on_record(AlertKind::Overdue) && self.is_pending(**id))
+            .count()
+    }
+
+    /// How many incidents are open that nobody needs any more.
+    pub fn unresolved(&self) -> usize {
+        let pending = self.pending_fingerprints();
+        let open = self.alerts.open.values();
+        open.filter(|it| !pending.contains(it.fingerprint.as_str()))
+            .count()
+    }
+
+    fn is_pending(&self, id: DeadLetterId) -> bool {
+        (self.letters.get(&id)).is_some_and(|it| it.status == Status::PendingReview)
+    }
+
+    fn pending_fingerprints(&self) -> BTreeSet<&str> {
+        let owed = self.alerts.owed.iter();
+        owed.filter(|(id, _)| self.is_pending(**id))
+            .map(|(_, owed)| owed.fingerprint.as_str())
+            .collect()
+    }
+
+    /// Letters that an incident of this kind is due for.
+    fn due(&self, kind: AlertKind, written_before: Duration) -> BTreeMap<&str, Vec<DeadLetterId>> {
+        let mut due: BTreeMap<&str, Vec<DeadLetterId>> = BTreeMap::new();
+        for (id, owed) in &self.alerts.owed {
+            let is_due = !owed.is_on_record(kind)
+                && match kind {
+                    AlertKind::New => true,
+                    AlertKind::Overdue => {
+                        owed.written_at <= written_before
+                            && owed.is_on_record(AlertKind::New)
+                            && self.is_pending(*id)
+                    }
+                };
+            if is_due {
+                due.entry(&owed.fingerprint).or_default().push(*id);
+            }
+        }
+        due
+    }
+
+    /// Fingerprints with something open that nobody needs any more.
+    fn resolvable(&self) -> BTreeSet<&str> {
+        let pending = self.pending_fingerprints();
+        let open = self.alerts.open.values();
+        open.map(|it| it.fingerprint.as_str())
+            .filter(|print| !pending.contains(print))
+            .collect()
+    }
+
+    /// Of these fingerprints, the one whose turn it is.
+    fn turn<'a>(
+        &self,
+        duty: Duty,
+        prints: impl Iterator<Item = &'a str>,
+        window: Duration,
+        now: Duration,
+    ) -> Option<String> {
+        let streams = prints.filter_map(|print| {
+            let print = print.to_owned();
+            let stream = self.alerts.streams.get(&(print.clone(), duty))?;
+            let free = stream.next_attempt_at <= now
+                && stream.last_sent_at.is_none_or(|sent| sent + window <= now);
+            free.then_some((stream.next_attempt_at, print))
+        });
+        streams.min().map(|(_, print)| print)
+    }
+
+    fn lease(&mut self, fingerprint: &str, duty: Duty, claim: Uuid, until: Duration) -> u32 {
+        let stream = self.alerts.streams.entry((fingerprint.to_owned(), duty));
+        let stream = stream.or_default();
+        (stream.next_attempt_at, stream.claim) = (until, Some(claim));
+        stream.failures
+    }
+
+    fn claim_alert(
+        &mut self,
+        now: Duration,
+        claim_id: Uuid,
+        due: &AlertDue,
+        lease: Duration,
+    ) -> Option<AlertClaim> {
+        let letters = now
+            .checked_sub(due.age)
+            .map(|before| self.due(due.kind, before))?;
+        let prints = letters.keys().copied();
+        let fingerprint = self.turn(Some(due.kind), prints, due.window, now)?;
+        let ids = letters.get(fingerprint.as_str())?.clone();
+        let failures = self.lease(&fingerprint, Some(due.kind), claim_id, now + lease);
+        for id in &ids {
+            if let Some(owed) = self.alerts.owed.get_mut(id) {
+                owed.told.entry(due.kind).or_default().claim = Some(claim_id);
+            }
+        }
+        let letters: Vec<_> = ids.iter().filter_map(|id| self.letters.get(id)).collect();
+        let place = |letter: &&&harness::DeadLetter| (letter.created_at, letter.letter.id);
+        let (oldest, newest) = (
+            letters.iter().min_by_key(place)?,
+            letters.iter().max_by_key(place)?,
+        );
+        let sample = match due.kind {
+            AlertKind::New => newest,
+            AlertKind::Overdue => oldest,
+        };
+        Some(AlertClaim {
+            claim_id,
+            kind: due.kind,
+            fingerprint,
+            letters: letters.len() as u64,
+            failures,
+            first_at: oldest.created_at,
+            last_at: newest.created_at,
+            sample: (*sample).clone(),
         })
-        .filter(|(print, _)| {
-            alerts
-                .owed
-                .values()
-                .any(|owed| !owed.covered && owed.fingerprint == **print)
+    }
+
+    fn claim_resolve(
+        &mut self,
+        now: Duration,
+        claim_id: Uuid,
+        lease: Duration,
+    ) -> Option<ResolveClaim> {
+        let prints = self.resolvable();
+        let fingerprint = self.turn(RESOLVE, prints.into_iter(), Duration::ZERO, now)?;
+        let open = self.alerts.open.iter();
+        let (incident, _) = open
+            .filter(|(_, it)| it.fingerprint == fingerprint)
+            .min_by_key(|(_, it)| it.sent_at)?;
+        let incident = *incident;
+        let failures = self.lease(&fingerprint, RESOLVE, claim_id, now + lease);
+        Some(ResolveClaim {
+            claim_id,
+            incident,
+            external_id: ExternalId(incident.to_string()),
+            fingerprint,
+            failures,
         })
-        .map(|(print, stream)| (stream.next_attempt_at, print.clone()))
-        .collect();
-    due.sort();
-    let (_, fingerprint) = due.into_iter().next()?;
-    let stream = alerts.streams.get_mut(&fingerprint)?;
-    stream.next_attempt_at = now + lease;
-    let failures = stream.failures;
-    let mut ids = Vec::new();
-    for (id, owed) in &mut alerts.owed {
-        if !owed.covered && owed.fingerprint == fingerprint {
-            owed.claim = Some(claim_id);
-            ids.push(*id);
+    }
+
+    /// The alert service did what was asked. The turn is over, if it is still this claim's.
+    fn end_turn(&mut self, fingerprint: &str, duty: Duty, claim: Uuid, now: Duration) {
+        if let Some(stream) = (self.alerts.streams).get_mut(&(fingerprint.to_owned(), duty)) {
+            (stream.last_sent_at, stream.failures) = (Some(now), 0);
+            if stream.claim == Some(claim) {
+                stream.next_attempt_at = Duration::ZERO;
+            }
         }
     }
-    let letters: Vec<_> = ids.iter().filter_map(|id| tables.letters.get(id)).collect();
-    let times = || letters.iter().map(|letter| letter.created_at);
-    let (first_at, last_at): (DateTime<Utc>, DateTime<Utc>) = (times().min()?, times().max()?);
-    let sample = letters
-        .iter()
-        .max_by_key(|letter| (letter.created_at, letter.letter.id))?;
-    Some(AlertClaim {
-        claim_id,
-        fingerprint,
-        letters: letters.len() as u64,
-        failures,
-        first_at,
-        last_at,
-        sample: (*sample).clone(),
-    })
+
+    fn turn_failed(&mut self, fingerprint: &str, duty: Duty, claim: Uuid, until: Duration) {
+        if let Some(stream) = (self.alerts.streams).get_mut(&(fingerprint.to_owned(), duty))
+            && stream.claim == Some(claim)
+        {
+            stream.next_attempt_at = until;
+            stream.failures += 1;
+        }
+    }
+
+    fn failing(&self, written_before: Option<Duration>) -> bool {
+        let streams = self.alerts.streams.iter();
+        let mut failed = streams.filter(|(_, stream)| stream.failures > 0);
+        failed.any(|((print, duty), _)| match duty {
+            Some(kind) => match (kind, written_before) {
+                (AlertKind::Overdue, None) => false,
+                (_, before) => {
+                    (self.due(*kind, before.unwrap_or_default())).contains_key(print.as_str())
+                }
+            },
+            None => self.resolvable().contains(print.as_str()),
+        })
+    }
 }
 
 impl Database {
     pub(super) fn claim_alert(
         &self,
         claim_id: Uuid,
-        window: Duration,
+        due: &AlertDue,
         lease: Duration,
     ) -> Option<AlertClaim> {
         let now = self.timeline.now();
-        let claim = claim(&mut self.state().tables, now, claim_id, window, lease)?;
+        let claim = (self.state().tables).claim_alert(now, claim_id, due, lease)?;
         self.fact(Fact::AlertClaimed {
             claim: claim_id,
+            kind: claim.kind,
             fingerprint: claim.fingerprint.clone(),
         });
         Some(claim)
@@ -129,25 +284,29 @@ impl Database {
         let now = self.timeline.now();
         let letters = {
             let mut state = self.state();
-            let alerts = &mut state.tables.alerts;
+            let tables = &mut state.tables;
             let mut letters = Vec::new();
-            for (id, owed) in &mut alerts.owed {
-                if !owed.covered && owed.claim == Some(claim.claim_id) {
-                    owed.covered = true;
+            for (id, owed) in &mut tables.alerts.owed {
+                if let Some(told) = owed.told.get_mut(&claim.kind)
+                    && told.claim == Some(claim.claim_id)
+                    && !told.on_record
+                {
+                    told.on_record = true;
                     letters.push(*id);
                 }
             }
-            if let Some(stream) = alerts.streams.get_mut(&claim.fingerprint) {
-                *stream = Stream {
-                    last_sent_at: Some(now),
-                    ..Stream::default()
-                };
-            }
+            let incident = OpenIncident {
+                fingerprint: claim.fingerprint.clone(),
+                sent_at: now,
+            };
+            tables.alerts.open.insert(claim.claim_id, incident);
+            tables.end_turn(&claim.fingerprint, Some(claim.kind), claim.claim_id, now);
             letters
         };
         let covered = letters.len() as u64;
         self.fact(Fact::LettersCovered {
             claim: claim.claim_id,
+            kind: claim.kind,
             fingerprint: claim.fingerprint.clone(),
             letters,
         });
@@ -155,16 +314,43 @@ impl Database {
     }
 
     pub(super) fn alert_failed(&self, claim: &AlertClaim, retry_after: Duration) {
+        let until = self.timeline.now() + retry_after;
+        let (print, kind) = (&claim.fingerprint, Some(claim.kind));
+        (self.state().tables).turn_failed(print, kind, claim.claim_id, until);
+    }
+
+    pub(super) fn claim_resolve(&self, claim_id: Uuid, lease: Duration) -> Option<ResolveClaim> {
         let now = self.timeline.now();
-        if let Some(stream) = self
-            .state()
-            .tables
-            .alerts
-            .streams
-            .get_mut(&claim.fingerprint)
-        {
-            stream.next_attempt_at = now + retry_after;
-            stream.failures += 1;
+        let claim = (self.state().tables).claim_resolve(now, claim_id, lease)?;
+        self.fact(Fact::ResolveClaimed {
+            incident: claim.incident,
+            fingerprint: claim.fingerprint.clone(),
+        });
+        Some(claim)
+    }
+
+    pub(super) fn incident_resolved(&self, claim: &ResolveClaim) {
+        let now = self.timeline.now();
+        let was_open = {
+            let mut state = self.state();
+            let tables = &mut state.tables;
+            tables.end_turn(&claim.fingerprint, RESOLVE, claim.claim_id, now);
+            tables.alerts.open.remove(&claim.incident).is_some()
+        };
+        if was_open {
+            self.fact(Fact::IncidentResolved {
+                incident: claim.incident,
+            });
         }
+    }
+
+    pub(super) fn resolve_failed(&self, claim: &ResolveClaim, retry_after: Duration) {
+        let until = self.timeline.now() + retry_after;
+        (self.state().tables).turn_failed(&claim.fingerprint, RESOLVE, claim.claim_id, until);
+    }
+
+    pub(super) fn alerts_failing(&self, escalate_after: Duration) -> bool {
+        let before = self.timeline.now().checked_sub(escalate_after);
+        self.state().tables.failing(before)
     }
 }

@@ -38,7 +38,8 @@ impl Database {
             if already {
                 return Recorded::Already;
             }
-            let created_at = Timeline::calendar(self.timeline.now());
+            let now = self.timeline.now();
+            let created_at = Timeline::calendar(now);
             let row = DeadLetter {
                 letter: letter.clone(),
                 status: Status::PendingReview,
@@ -48,7 +49,7 @@ impl Database {
                 reviewed_by: None,
             };
             state.tables.letters.insert(letter.id, row);
-            let fingerprint = state.tables.alerts.owe(letter);
+            let fingerprint = state.tables.alerts.owe(letter, now);
             Fact::LetterWritten {
                 id: letter.id,
                 key: key.clone(),

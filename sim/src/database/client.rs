@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason, Discarded,
-    ExternalId, FenceKey, FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded, ReviewStore,
-    ReviewTx, Reviewer, Store, StoreError, SweepBatch, SweepStore, WorkTx,
+    AlertClaim, AlertDue, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason,
+    Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded,
+    ResolveClaim, ReviewStore, ReviewTx, Reviewer, Store, StoreError, SweepBatch, SweepStore,
+    WorkTx,
 };
 
 use super::Refusal;
@@ -305,20 +306,15 @@ impl AlertStore for SimStore {
     async fn claim_alert(
         &self,
         claim_id: uuid::Uuid,
-        window: Duration,
+        due: &AlertDue,
         lease: Duration,
     ) -> Result<Option<AlertClaim>, StoreError> {
-        match self
-            .execute(
-                Statement::ClaimAlert {
-                    claim_id,
-                    window,
-                    lease,
-                },
-                None,
-            )
-            .await?
-        {
+        let statement = Statement::ClaimAlert {
+            claim_id,
+            due: *due,
+            lease,
+        };
+        match self.execute(statement, None).await? {
             Outcome::Claim(claim) => Ok(*claim),
             _ => Err(odd()),
         }
@@ -348,5 +344,42 @@ impl AlertStore for SimStore {
         self.execute(Statement::AlertFailed { claim, retry_after }, None)
             .await
             .map(|_| ())
+    }
+
+    async fn claim_resolve(
+        &self,
+        claim_id: uuid::Uuid,
+        lease: Duration,
+    ) -> Result<Option<ResolveClaim>, StoreError> {
+        let statement = Statement::ClaimResolve { claim_id, lease };
+        match self.execute(statement, None).await? {
+            Outcome::Resolve(claim) => Ok(*claim),
+            _ => Err(odd()),
+        }
+    }
+
+    async fn incident_resolved(&self, claim: &ResolveClaim) -> Result<(), StoreError> {
+        let statement = Statement::IncidentResolved(Box::new(claim.clone()));
+        self.execute(statement, None).await.map(|_| ())
+    }
+
+    async fn resolve_failed(
+        &self,
+        claim: &ResolveClaim,
+        retry_after: Duration,
+        _: &str,
+    ) -> Result<(), StoreError> {
+        let claim = Box::new(claim.clone());
+        self.execute(Statement::ResolveFailed { claim, retry_after }, None)
+            .await
+            .map(|_| ())
+    }
+
+    async fn alerts_failing(&self, escalate_after: Duration) -> Result<bool, StoreError> {
+        let statement = Statement::AlertsFailing { escalate_after };
+        match self.execute(statement, None).await? {
+            Outcome::Failing(failing) => Ok(failing),
+            _ => Err(odd()),
+        }
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey, FenceVerdict, JobId,
-    LetterQuery, NewDeadLetter, Recorded, Reviewer, SweepBatch,
+    AlertClaim, AlertDue, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey,
+    FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded, ResolveClaim, Reviewer, SweepBatch,
 };
 use uuid::Uuid;
 
@@ -65,13 +65,25 @@ pub(super) enum Statement {
     Sweep(SweepBatch),
     ClaimAlert {
         claim_id: Uuid,
-        window: Duration,
+        due: AlertDue,
         lease: Duration,
     },
     AlertDelivered(Box<AlertClaim>),
     AlertFailed {
         claim: Box<AlertClaim>,
         retry_after: Duration,
+    },
+    ClaimResolve {
+        claim_id: Uuid,
+        lease: Duration,
+    },
+    IncidentResolved(Box<ResolveClaim>),
+    ResolveFailed {
+        claim: Box<ResolveClaim>,
+        retry_after: Duration,
+    },
+    AlertsFailing {
+        escalate_after: Duration,
     },
 }
 
@@ -95,6 +107,10 @@ impl Named for Statement {
             Self::ClaimAlert { .. } => "claim_alert",
             Self::AlertDelivered(_) => "alert_delivered",
             Self::AlertFailed { .. } => "alert_failed",
+            Self::ClaimResolve { .. } => "claim_resolve",
+            Self::IncidentResolved(_) => "incident_resolved",
+            Self::ResolveFailed { .. } => "resolve_failed",
+            Self::AlertsFailing { .. } => "alerts_failing",
         }
     }
 
@@ -121,6 +137,8 @@ pub(super) enum Outcome {
     Discarded(Discarded),
     Rows(u64),
     Claim(Box<Option<AlertClaim>>),
+    Resolve(Box<Option<ResolveClaim>>),
+    Failing(bool),
     Refused(Refusal),
 }
 
@@ -194,13 +212,27 @@ impl DatabaseSession {
             Statement::Sweep(batch) => Outcome::Rows(database.sweep(&batch)),
             Statement::ClaimAlert {
                 claim_id,
-                window,
+                due,
                 lease,
-            } => Outcome::Claim(Box::new(database.claim_alert(claim_id, window, lease))),
+            } => Outcome::Claim(Box::new(database.claim_alert(claim_id, &due, lease))),
             Statement::AlertDelivered(claim) => Outcome::Rows(database.alert_delivered(&claim)),
             Statement::AlertFailed { claim, retry_after } => {
                 database.alert_failed(&claim, retry_after);
                 Outcome::Done
+            }
+            Statement::ClaimResolve { claim_id, lease } => {
+                Outcome::Resolve(Box::new(database.claim_resolve(claim_id, lease)))
+            }
+            Statement::IncidentResolved(claim) => {
+                database.incident_resolved(&claim);
+                Outcome::Done
+            }
+            Statement::ResolveFailed { claim, retry_after } => {
+                database.resolve_failed(&claim, retry_after);
+                Outcome::Done
+            }
+            Statement::AlertsFailing { escalate_after } => {
+                Outcome::Failing(database.alerts_failing(escalate_after))
             }
         })
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use harness::{ConsumerName, DeadLetterId, JobId, Reason};
+use harness::{AlertKind, ConsumerName, DeadLetterId, JobId, Reason};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -87,19 +87,32 @@ pub enum Fact {
     /// Somebody with a database client set `expires_at` of these fences to now.
     FencesExpired { keys: Vec<Key> },
     /// A pump claimed what is to be alerted.
-    AlertClaimed { claim: Uuid, fingerprint: String },
+    AlertClaimed {
+        claim: Uuid,
+        kind: AlertKind,
+        fingerprint: String,
+    },
     /// The alert service accepted an incident.
     IncidentAccepted {
         claim: Uuid,
         fingerprint: String,
         letters: u64,
     },
-    /// These letters are covered by an incident, says the database.
+    /// These letters are covered, or escalated, by an incident, says the database.
     LettersCovered {
         claim: Uuid,
+        kind: AlertKind,
         fingerprint: String,
         letters: Vec<DeadLetterId>,
     },
+    /// A pump claimed an incident that is to be closed.
+    ResolveClaimed { incident: Uuid, fingerprint: String },
+    /// The alert service closed it.
+    IncidentClosed { incident: Uuid },
+    /// It is closed, says the database.
+    IncidentResolved { incident: Uuid },
+    /// The alert service was told that alerting works.
+    Heartbeat,
     /// Fault number so-and-so of the plan.
     FaultBegan { fault: usize, kind: FaultKind },
     /// It is over.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use harness::{FenceVerdict, JobId, RunResult, Step};
+use harness::{AlertKind, FenceVerdict, JobId, RunResult, Step};
 use serde_json::{Value, json};
 
 use crate::history::{Entry, Fact, Said};
@@ -238,13 +238,19 @@ fn fact_text(fact: &Fact) -> (String, String, &'static str) {
         }
         Fact::FenceSwept { age, .. } => (format!("fence swept, {} s old", age.as_secs()), "normal"),
         Fact::FencesExpired { keys } => (format!("{} fences expired by hand", keys.len()), "bad"),
-        Fact::AlertClaimed { .. } => ("alert claimed".to_owned(), "quiet"),
+        Fact::AlertClaimed { kind, .. } => (format!("alert claimed: {}", kind.as_str()), "quiet"),
         Fact::IncidentAccepted { letters, .. } => {
             (format!("incident of {letters} letters"), "normal")
         }
+        Fact::LettersCovered {
+            kind: AlertKind::New,
+            letters,
+            ..
+        } => (format!("{} letters covered", letters.len()), "quiet"),
         Fact::LettersCovered { letters, .. } => {
-            (format!("{} letters covered", letters.len()), "quiet")
+            (format!("{} letters escalated", letters.len()), "normal")
         }
+        Fact::IncidentClosed { .. } => ("incident closed".to_owned(), "normal"),
         Fact::CallCut {
             call,
             answer: false,

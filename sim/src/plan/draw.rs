@@ -56,9 +56,11 @@ impl Plan {
         let dice = Dice(SeededEntropy::new(seed));
         // Outages of days, or the life of every fence to its end.
         let (outages, until_swept) = (dice.chance(15), dice.chance(10));
-        let knobs = draw_knobs(&dice, outages, until_swept);
+        let mut knobs = draw_knobs(&dice, outages, until_swept);
         let jobs = draw_jobs(&dice, jobs, &knobs);
         let faults = draw_faults(&dice, &knobs, &jobs, outages);
+        // Last, so that the rest of a seed's world is what it was before there was escalation.
+        (knobs.escalate_after_s, knobs.escalate_window_s) = draw_escalation(&dice, &knobs);
         Self {
             seed,
             knobs,
@@ -101,6 +103,8 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         outage_backoff_cap_s: dice.one_of(&[15, 60]),
         until_swept,
         contention_per_mille: dice.one_of(&[0, 0, 30]),
+        escalate_after_s: 0,
+        escalate_window_s: 0,
         alert_window_s: dice.one_of(&[60, 300]),
         broker_duplicates_per_mille: dice.one_of(&[0, 0, 20]),
         broker_ahead_s: dice.between(0, margin_s / 2) as i64 - margin_s as i64 / 4,
@@ -118,6 +122,17 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         knobs.review_interval_s = dice.one_of(&[6 * HOUR_S, 2 * DAY_S, 5 * DAY_S]);
     }
     knobs
+}
+
+/// Days only where a day costs little.
+fn draw_escalation(dice: &Dice, knobs: &Knobs) -> (u64, u64) {
+    if knobs.poll_interval_s >= HOUR_S {
+        return (3 * DAY_S, 6 * HOUR_S);
+    }
+    (
+        dice.one_of(&[600, 1_800, HOUR_S]),
+        dice.one_of(&[600, 1_800]),
+    )
 }
 
 fn draw_jobs(dice: &Dice, count: usize, knobs: &Knobs) -> Vec<JobPlan> {
@@ -216,7 +231,7 @@ const KINDS: [Kind; 11] = [
 ];
 
 /// Calls that a connection is cut at; those that matter most stand here more than once.
-const CUT_AT: [&str; 17] = [
+const CUT_AT: [&str; 19] = [
     "commit",
     "commit",
     "commit",
@@ -234,6 +249,8 @@ const CUT_AT: [&str; 17] = [
     "discard",
     "open_incident",
     "alert_delivered",
+    "resolve_incident",
+    "incident_resolved",
 ];
 
 fn draw_faults(dice: &Dice, knobs: &Knobs, jobs: &[JobPlan], outages: bool) -> Vec<FaultPlan> {

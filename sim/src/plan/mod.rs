@@ -57,6 +57,11 @@ pub struct Knobs {
     /// Whether the world goes on until every fence has expired and was swept.
     pub until_swept: bool,
     pub alert_window_s: u64,
+    /// When a letter without a decision is alerted once more, and the least time between two such incidents.
+    #[serde(default = "an_hour")]
+    pub escalate_after_s: u64,
+    #[serde(default = "an_hour")]
+    pub escalate_window_s: u64,
     /// Of 1,000 statements of handlers, and of 1,000 commits, how many meet contention.
     pub contention_per_mille: u64,
     /// Of 1,000 receives, how many hand out a message that is leased to somebody else.
@@ -70,6 +75,11 @@ pub struct Knobs {
     /// What they do with one, in per cent: replay, discard; the rest waits.
     pub replay_percent: u64,
     pub discard_percent: u64,
+}
+
+/// For plans that were written when nothing was escalated.
+fn an_hour() -> u64 {
+    3_600
 }
 
 /// One job.

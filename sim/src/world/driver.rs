@@ -337,9 +337,16 @@ impl<'a> Driver<'a> {
         }
         let knobs = &self.plan().knobs;
         self.database.look(|tables| {
-            let uncovered = tables.alerts.uncovered().len();
-            if uncovered > 0 {
-                return Some(format!("{uncovered} dead letters have no delivered alert"));
+            let owed = [
+                (tables.uncovered(), "dead letters have no delivered alert"),
+                (
+                    tables.unescalated(),
+                    "pending dead letters are not escalated",
+                ),
+                (tables.unresolved(), "incidents are open that nobody needs"),
+            ];
+            if let Some((count, what)) = owed.into_iter().find(|(count, _)| *count > 0) {
+                return Some(format!("{count} {what}"));
             }
             let slack = Duration::from_secs(knobs.sweep_interval_s * 2 + knobs.margin_s);
             // A fence stays while somebody may still decide to replay its job, and while a late replay may be on its way.
@@ -362,7 +369,8 @@ fn patience(plan: &Plan) -> anyhow::Result<Duration> {
     let waits = Duration::from_secs(
         10 * (6 * knobs.poll_interval_s + knobs.outage_backoff_cap_s + knobs.lease_s),
     );
-    let mut patience = Duration::from_secs(4 * 3_600) + waits + generation(plan)? * 2;
+    let escalation = Duration::from_secs(knobs.escalate_after_s + 2 * knobs.escalate_window_s);
+    let mut patience = Duration::from_secs(4 * 3_600) + waits + generation(plan)? * 2 + escalation;
     if knobs.until_swept {
         patience +=
             config.fence.ttl + Duration::from_secs(knobs.sweep_interval_s * 4 + knobs.margin_s * 2);

@@ -97,6 +97,10 @@ async fn clerk(shared: Shared) -> HostResult {
     let poll_interval = Duration::from_secs(knobs.poll_interval_s * 5);
     let alerting = AlertPumpConfig {
         window: Duration::from_secs(knobs.alert_window_s),
+        escalate_after: Duration::from_secs(knobs.escalate_after_s),
+        escalate_window: Duration::from_secs(knobs.escalate_window_s),
+        // Not more often than it looks: nothing happens in between.
+        heartbeat_interval: poll_interval,
         poll_interval,
         retry_cap: poll_interval,
         ..AlertPumpConfig::default()

@@ -1,0 +1,133 @@
+//! S9 under a burst: thousands of dead letters within a minute, while the alert service is away. Every letter is alerted in
+//! the end, by a handful of incidents, and consumers do not notice.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use harness::AlertKind;
+use sim::checkers::Violation;
+use sim::history::{Entry, Fact, Said};
+use sim::plan::{Behaviour, FaultKind, FaultPlan, JobPlan, Plan};
+use sim::world::{Options, run};
+
+const LETTERS: u64 = 5_000;
+const MINUTE: Duration = Duration::from_secs(60);
+const OUTAGE: Duration = Duration::from_secs(600);
+
+/// Every tenth job works, the others fail for good; all within half a minute.
+fn plan(faults: Vec<FaultKind>) -> Plan {
+    let mut plan = Plan::draw(5, 0);
+    plan.knobs.workers = 2;
+    plan.knobs.concurrency = 50;
+    plan.knobs.prefetch = 0;
+    plan.knobs.latency_ms = 10;
+    plan.knobs.lease_s = 60;
+    plan.knobs.run_deadline_s = 60;
+    plan.knobs.poll_interval_s = 45;
+    plan.knobs.outage_backoff_cap_s = 15;
+    plan.knobs.contention_per_mille = 0;
+    plan.knobs.broker_duplicates_per_mille = 0;
+    plan.knobs.alert_refusals_per_mille = 0;
+    plan.knobs.alert_window_s = 300;
+    plan.knobs.until_swept = false;
+    (plan.knobs.replay_percent, plan.knobs.discard_percent) = (0, 0);
+    (plan.knobs.escalate_after_s, plan.knobs.escalate_window_s) = (1_800, 600);
+    let jobs = LETTERS + LETTERS / 9;
+    plan.jobs = (0..jobs)
+        .map(|id| JobPlan {
+            id,
+            publish_at_ms: id * 30_000 / jobs,
+            resend_after_ms: Vec::new(),
+            behaviour: match id % 10 {
+                9 => Behaviour::Succeeds,
+                _ => Behaviour::FailsHard,
+            },
+            work_ms: 0,
+        })
+        .collect();
+    plan.faults = faults
+        .into_iter()
+        .map(|kind| FaultPlan {
+            at_ms: 0,
+            lasts_ms: u64::try_from(OUTAGE.as_millis()).unwrap(),
+            kind,
+        })
+        .collect();
+    plan
+}
+
+struct Outcome {
+    /// When each job had its outcome, in order.
+    outcomes: Vec<Duration>,
+    letters: u64,
+    incidents: Vec<(AlertKind, Duration, usize)>,
+    violations: Vec<Violation>,
+}
+
+fn outcome(faults: Vec<FaultKind>) -> Outcome {
+    let ran = run(&plan(faults), Options::default()).unwrap();
+    let mut outcome = Outcome {
+        outcomes: Vec::new(),
+        letters: 0,
+        incidents: Vec::new(),
+        violations: ran.violations,
+    };
+    for Entry { at, said, .. } in &ran.entries {
+        match said {
+            Said::World(Fact::Removed { .. }) => outcome.outcomes.push(*at),
+            Said::World(Fact::LetterWritten { .. }) => outcome.letters += 1,
+            Said::World(Fact::LettersCovered { kind, letters, .. }) => {
+                outcome.incidents.push((*kind, *at, letters.len()));
+            }
+            _ => {}
+        }
+    }
+    outcome
+}
+
+fn within_a_minute(outcome: &Outcome) -> usize {
+    outcome.outcomes.iter().filter(|at| **at <= MINUTE).count()
+}
+
+fn told(outcome: &Outcome, kind: AlertKind) -> (usize, usize) {
+    let incidents = outcome.incidents.iter().filter(|it| it.0 == kind);
+    let letters: Vec<usize> = incidents.map(|it| it.2).filter(|n| *n > 0).collect();
+    (letters.len(), letters.iter().sum())
+}
+
+#[test]
+fn s9_a_burst_while_the_alert_service_is_away_is_alerted_and_slows_nobody_down() {
+    let jobs = usize::try_from(LETTERS + LETTERS / 9).unwrap();
+    let calm = outcome(Vec::new());
+    // It is down, and then, in another world, it hangs.
+    let down = outcome(vec![FaultKind::Kill("alerts".to_owned())]);
+    let hangs = outcome(vec![FaultKind::Partition(
+        "clerk".to_owned(),
+        "alerts".to_owned(),
+    )]);
+    for (name, world) in [("calm", &calm), ("down", &down), ("hangs", &hangs)] {
+        assert_eq!(world.violations, Vec::new(), "{name}");
+        assert_eq!(world.letters, LETTERS, "{name}");
+        assert_eq!(within_a_minute(world), jobs, "{name}: all within a minute");
+        let letters = usize::try_from(LETTERS).unwrap();
+        for kind in AlertKind::ALL {
+            let (incidents, covered) = told(world, kind);
+            assert_eq!(covered, letters, "{name}, {kind:?}");
+            assert!(incidents <= 5, "{name}, {kind:?}: {incidents} incidents");
+        }
+        let last = *world.outcomes.last().unwrap();
+        let latest = calm.outcomes.last().unwrap().mul_f64(1.02);
+        assert!(
+            last <= latest,
+            "{name}: {last:?}, the calm world took {latest:?}"
+        );
+        let seconds: BTreeSet<u64> = world.incidents.iter().map(|it| it.1.as_secs()).collect();
+        println!("{name}: last outcome after {last:?}; incidents after {seconds:?} s");
+    }
+    for world in [&down, &hangs] {
+        let first = world.incidents.first().unwrap().1;
+        assert!(first >= OUTAGE, "nothing was accepted before: {first:?}");
+    }
+}
