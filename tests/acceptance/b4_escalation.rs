@@ -12,7 +12,7 @@ use wiremock::ResponseTemplate;
 
 use crate::pumping::{
     Pump, TOKEN, age_letters, all_covered, better_stack, bodies_of, created, endpoint, escalated,
-    quick, rows, write_letters,
+    quick, write_letters,
 };
 
 const AFTER: Duration = Duration::from_secs(3_600);
@@ -244,10 +244,17 @@ async fn b4_an_escalation_that_is_refused_is_sent_again_by_its_own_policy() {
     }
 }
 
-/// Rows and entries of indexes that the alert tables gave, in the transaction that is open.
-const READ: &str =
-    "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(oid)), 0)::bigint FROM pg_class
-    WHERE relname ~ '^(dead_letter|alert_incidents)' AND relkind IN ('r', 'i')";
+/// Rows and entries of indexes that the alert tables gave to this connection so far. The server forgets them
+/// when it has collected them, between two transactions.
+async fn counted(connection: &mut sqlx::PgConnection) -> i64 {
+    sqlx::query_scalar(
+        "SELECT coalesce(sum(pg_stat_get_xact_tuples_returned(oid)), 0)::bigint FROM pg_class \
+         WHERE relname ~ '^(dead_letter|alert_incidents)' AND relkind IN ('r', 'i')",
+    )
+    .fetch_one(connection)
+    .await
+    .unwrap()
+}
 
 /// With many letters, looking for something to do reads a few rows, not all of them.
 #[tokio::test]
@@ -268,6 +275,9 @@ async fn b4_looking_for_work_is_cheap_with_many_letters() {
          SELECT gen_random_uuid(), 'new', 'points/awards/hard/class' || n % 20, 1, 'x' FROM generate_series(1, 5000) n",
     )
     .await;
+    // As if the service had refused something of everything, so that nothing is passed over.
+    db.execute("UPDATE core.alert_streams SET failures = 1")
+        .await;
     db.execute("VACUUM ANALYZE").await;
     let calls = [
         "SELECT count(*) FROM core.claim_alert(gen_random_uuid(), 'new', '0', '0', '1h')",
@@ -280,8 +290,9 @@ async fn b4_looking_for_work_is_cheap_with_many_letters() {
     for call in calls {
         for round in 0..10 {
             let mut tx = sqlx::Connection::begin(&mut *connection).await.unwrap();
+            let before = counted(&mut tx).await;
             let found: i64 = sqlx::query_scalar(call).fetch_one(&mut *tx).await.unwrap();
-            let read: i64 = sqlx::query_scalar(READ).fetch_one(&mut *tx).await.unwrap();
+            let read = counted(&mut tx).await - before;
             tx.rollback().await.unwrap();
             assert_eq!(found, 0, "{call}");
             assert!(read < 200, "round {round}: {call} read {read} rows");
@@ -294,21 +305,15 @@ async fn b4_looking_for_work_is_cheap_with_many_letters() {
     )
     .await;
     let mut tx = sqlx::Connection::begin(&mut *connection).await.unwrap();
+    let before = counted(&mut tx).await;
     let letters: i64 = sqlx::query_scalar(
         "SELECT letters FROM core.claim_alert(gen_random_uuid(), 'overdue', '1h', '0', '1h')",
     )
     .fetch_one(&mut *tx)
     .await
     .unwrap();
-    let read: i64 = sqlx::query_scalar(READ).fetch_one(&mut *tx).await.unwrap();
+    let read = counted(&mut tx).await - before;
     assert_eq!(letters, 3);
     assert!(read < 200, "{read} rows read");
     tx.rollback().await.unwrap();
-    rows(
-        &db,
-        "the letters are there",
-        50_001,
-        "SELECT count(*) FROM core.dead_letter_alerts",
-    )
-    .await;
 }
