@@ -15,18 +15,21 @@ use sim::world::{Options, run};
 const LETTERS: u64 = 5_000;
 const MINUTE: Duration = Duration::from_secs(60);
 const OUTAGE: Duration = Duration::from_secs(600);
+/// The same fault or none, worlds of different seeds differ: ten calm ones took 7.7 to 8.2 s, ten with a service that hangs
+/// 7.7 to 8.5 s, because the network draws other delays. A worker that waited for the service once would wait for 10 s.
+const SPREAD: f64 = 1.25;
 
-/// Every tenth job works, the others fail for good; all within half a minute.
+/// Every tenth job works, the others fail for good; all published within a second, between two looks of the worker.
 fn plan(faults: Vec<FaultKind>) -> Plan {
     let mut plan = Plan::draw(5, 0);
-    plan.knobs.workers = 2;
-    plan.knobs.concurrency = 50;
+    // One, with all there is to do when it first looks: so it never waits, and what is measured is what it can do.
+    plan.knobs.workers = 1;
+    plan.knobs.concurrency = 100;
     plan.knobs.prefetch = 0;
     plan.knobs.latency_ms = 10;
     plan.knobs.lease_s = 60;
     plan.knobs.run_deadline_s = 60;
-    // Soon, so that a worker that found nothing at first is not what is measured.
-    plan.knobs.poll_interval_s = 5;
+    plan.knobs.poll_interval_s = 45;
     plan.knobs.outage_backoff_cap_s = 15;
     plan.knobs.contention_per_mille = 0;
     plan.knobs.broker_duplicates_per_mille = 0;
@@ -39,7 +42,7 @@ fn plan(faults: Vec<FaultKind>) -> Plan {
     plan.jobs = (0..jobs)
         .map(|id| JobPlan {
             id,
-            publish_at_ms: id * 30_000 / jobs,
+            publish_at_ms: 10_000 + id * 1_000 / jobs,
             resend_after_ms: Vec::new(),
             behaviour: match id % 10 {
                 9 => Behaviour::Succeeds,
@@ -129,7 +132,7 @@ fn s9_a_burst_while_the_alert_service_is_away_is_alerted_and_slows_nobody_down()
         }
         let (took, calmly) = (took(world), took(&calm));
         assert!(
-            took <= calmly.mul_f64(1.05),
+            took <= calmly.mul_f64(SPREAD),
             "{name}: {took:?}, the calm world took {calmly:?}"
         );
         let seconds: BTreeSet<u64> = world.incidents.iter().map(|it| it.1.as_secs()).collect();
