@@ -284,3 +284,30 @@ async fn b4_a_better_stack_configuration_that_cannot_work_is_refused() {
     );
     assert!(!format!("{:?}", Arc::new(good())).contains(TOKEN));
 }
+
+/// The service knows when it wants to be asked again, also when that is later than our longest wait; up to 10 minutes.
+#[tokio::test]
+async fn b4_a_service_that_asks_for_time_gets_it_within_reason() {
+    for (asked, least, most) in [(300, 300, 450), (86_400, 600, 900)] {
+        let db = Db::fresh().await;
+        let answer = ResponseTemplate::new(429).insert_header("retry-after", asked.to_string());
+        let endpoint = endpoint(move |_| answer.clone()).await;
+        write_letters(&db, 1).await;
+        let pump = Pump::start(&db, &endpoint, quick());
+        pump.seen
+            .wait_for("the service refuses", 1, |step| {
+                matches!(step, Step::AlertFailed { .. })
+            })
+            .await;
+        pump.stop().await;
+        // By the database's clock, from when it was written down; the test may be slow to look.
+        let wait: f64 = sqlx::query_scalar(
+            "SELECT extract(epoch FROM next_attempt_at - clock_timestamp())::float8 FROM core.alert_streams WHERE failures = 1",
+        )
+        .fetch_one(&db.pool)
+        .await
+        .unwrap();
+        let (least, most) = (f64::from(least) - 60.0, f64::from(most));
+        assert!((least..=most).contains(&wait), "asked for {asked}: {wait}");
+    }
+}
