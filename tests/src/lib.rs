@@ -10,5 +10,6 @@ pub mod db;
 pub mod demo;
 pub mod faults;
 pub mod rig;
+pub mod tokens;
 pub mod watch;
 pub mod worker;

@@ -1,13 +1,17 @@
-//! Who may do what. Tokens are kept as hashes: whoever reads the configuration cannot use them.
+//! Who may do what. Tokens are kept as hashes: whoever reads the configuration cannot use them. Signed tokens are in
+//! [`jwt`](super::jwt).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
+use axum::http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::jwt::Jwt;
 use super::problem::Problem;
 use crate::decision::Reviewer;
+use crate::ports::clock::Clock;
 
 /// What somebody may do; one for each endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -24,6 +28,14 @@ pub enum Permission {
 }
 
 impl Permission {
+    /// All there are.
+    pub const ALL: [Self; 3] = [Self::Read, Self::Replay, Self::Discard];
+
+    /// From its name in tokens.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.as_str() == name)
+    }
+
     /// As it is written in tokens.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -68,17 +80,19 @@ pub enum AccessError {
     Twice(usize),
 }
 
+/// Who has a token.
 #[derive(Debug, Clone)]
-struct Holder {
-    reviewer: Reviewer,
-    permissions: Vec<Permission>,
-    tenant: bool,
+pub(super) struct Holder {
+    pub(super) reviewer: Reviewer,
+    pub(super) permissions: BTreeSet<Permission>,
+    pub(super) tenant: bool,
 }
 
 /// Who may do what.
 #[derive(Debug, Clone)]
 pub struct Access {
     by_hash: BTreeMap<String, Holder>,
+    jwt: Option<Jwt>,
     /// Who everybody is where no token is needed.
     everybody: Option<Reviewer>,
 }
@@ -98,6 +112,14 @@ impl Access {
     /// # Errors
     /// When a token cannot be right; the error names it.
     pub fn tokens(tokens: &[Token]) -> Result<Self, AccessError> {
+        Self::new(tokens, None)
+    }
+
+    /// Everybody with one of these tokens, or with one that is signed, may do what it allows.
+    ///
+    /// # Errors
+    /// When a token cannot be right, the error names it; or when nobody could do anything.
+    pub fn new(tokens: &[Token], jwt: Option<Jwt>) -> Result<Self, AccessError> {
         let mut by_hash = BTreeMap::new();
         for (n, token) in tokens.iter().enumerate() {
             let hash = token.sha256.to_ascii_lowercase();
@@ -106,18 +128,19 @@ impl Access {
             }
             let holder = Holder {
                 reviewer: Reviewer::new(&token.name).map_err(|_| AccessError::Name(n))?,
-                permissions: token.permissions.clone(),
+                permissions: token.permissions.iter().copied().collect(),
                 tenant: token.tenant,
             };
             if by_hash.insert(hash, holder).is_some() {
                 return Err(AccessError::Twice(n));
             }
         }
-        if by_hash.is_empty() {
+        if by_hash.is_empty() && jwt.is_none() {
             return Err(AccessError::NoTokens);
         }
         Ok(Self {
             by_hash,
+            jwt,
             everybody: None,
         })
     }
@@ -126,6 +149,7 @@ impl Access {
     pub fn everybody(name: Reviewer) -> Self {
         Self {
             by_hash: BTreeMap::new(),
+            jwt: None,
             everybody: Some(name),
         }
     }
@@ -133,35 +157,51 @@ impl Access {
     /// Who asks, if they may.
     pub(super) fn check(
         &self,
-        authorization: Option<&str>,
+        headers: &HeaderMap,
         needed: Permission,
+        clock: &dyn Clock,
     ) -> Result<Reviewer, Problem> {
         if let Some(everybody) = &self.everybody {
             return Ok(everybody.clone());
         }
-        let token = authorization.and_then(|header| {
-            let (scheme, token) = header.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-        });
-        let Some(token) = token.filter(|token| !token.is_empty()) else {
-            return Err(Problem::unauthorized("send Authorization: Bearer <token>"));
-        };
-        // Looked up by its hash: how long that takes says nothing about the tokens.
-        let Some(holder) = self.by_hash.get(&token_hash(token)) else {
-            return Err(Problem::unauthorized("this token is not known"));
-        };
+        let holder = self.holder(bearer(headers)?, clock)?;
         if holder.tenant {
-            return Err(Problem::forbidden(
-                "dead letters are for operators; this token is a tenant's",
-            ));
+            let detail = "dead letters are for operators; this token is a tenant's";
+            return Err(Problem::forbidden(detail, needed));
         }
         if !holder.permissions.contains(&needed) {
             let detail = format!(
                 "this token does not have the permission {}",
                 needed.as_str()
             );
-            return Err(Problem::forbidden(&detail));
+            return Err(Problem::forbidden(&detail, needed));
         }
-        Ok(holder.reviewer.clone())
+        Ok(holder.reviewer)
     }
+
+    fn holder(&self, token: &str, clock: &dyn Clock) -> Result<Holder, Problem> {
+        // Looked up by its hash: how long that takes says nothing about the tokens.
+        if let Some(holder) = self.by_hash.get(&token_hash(token)) {
+            return Ok(holder.clone());
+        }
+        match &self.jwt {
+            // What has three parts is meant to be a signed one, and is told what is wrong with it.
+            Some(jwt) if token.split('.').count() == 3 => jwt.check(token, clock),
+            _ => Err(Problem::invalid_token("this token is not known")),
+        }
+    }
+}
+
+/// The token. One header, or nobody can tell which is meant.
+fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
+    let mut all = headers.get_all(header::AUTHORIZATION).iter();
+    let token = match (all.next(), all.next()) {
+        (Some(one), None) => one.to_str().ok().and_then(|header| {
+            let (scheme, token) = header.split_once(' ')?;
+            let token = token.trim();
+            (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+        }),
+        _ => None,
+    };
+    token.ok_or_else(|| Problem::unauthorized("send Authorization: Bearer <token>, once"))
 }

@@ -4,6 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::access::Permission;
 use crate::dead_letter::Status;
 use crate::ports::queue::QueueError;
 use crate::ports::store::StoreError;
@@ -25,6 +26,9 @@ pub(super) struct Problem {
     /// Where the dead letter is.
     #[serde(skip_serializing_if = "Option::is_none")]
     current_status: Option<Status>,
+    /// What to prove, and how (RFC 6750): the header `WWW-Authenticate`.
+    #[serde(skip)]
+    challenge: Option<String>,
 }
 
 impl Problem {
@@ -36,20 +40,35 @@ impl Problem {
             detail: detail.to_owned(),
             field: None,
             current_status: None,
+            challenge: None,
         }
     }
 
+    /// There is no token. RFC 6750, 3.1: no error code for who did not try.
     pub(super) fn unauthorized(detail: &str) -> Self {
-        Self::new(
-            StatusCode::UNAUTHORIZED,
-            "unauthorized",
-            "Who are you?",
-            detail,
-        )
+        let status = StatusCode::UNAUTHORIZED;
+        Self {
+            challenge: Some("Bearer".to_owned()),
+            ..Self::new(status, "unauthorized", "Who are you?", detail)
+        }
     }
 
-    pub(super) fn forbidden(detail: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail)
+    /// There is a token, and it is not good.
+    pub(super) fn invalid_token(detail: &str) -> Self {
+        Self {
+            challenge: Some(r#"Bearer error="invalid_token""#.to_owned()),
+            ..Self::unauthorized(detail)
+        }
+    }
+
+    /// The token is good, but not for this.
+    pub(super) fn forbidden(detail: &str, needed: Permission) -> Self {
+        let needed = needed.as_str();
+        let challenge = format!(r#"Bearer error="insufficient_scope", scope="{needed}""#);
+        Self {
+            challenge: Some(challenge),
+            ..Self::new(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail)
+        }
     }
 
     pub(super) fn not_found(detail: &str) -> Self {
@@ -131,8 +150,9 @@ impl IntoResponse for Problem {
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/problem+json");
         headers.insert(header::CONTENT_TYPE, json);
-        if status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        let challenge = self.challenge.map(HeaderValue::try_from);
+        if let Some(Ok(challenge)) = challenge {
+            headers.insert(header::WWW_AUTHENTICATE, challenge);
         }
         if status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER));

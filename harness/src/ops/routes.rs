@@ -7,7 +7,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -159,9 +159,8 @@ async fn limited<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
 
 impl<S, P> Inner<S, P> {
     fn who(&self, headers: &HeaderMap, needed: Permission) -> Result<Reviewer, Problem> {
-        let authorization = headers.get(header::AUTHORIZATION);
-        let authorization = authorization.and_then(|value| value.to_str().ok());
-        self.api.access.check(authorization, needed)
+        let clock = &*self.api.env.clock;
+        self.api.access.check(headers, needed, clock)
     }
 }
 
