@@ -27,6 +27,7 @@ macro_rules! text_enum {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, Hash)]
         #[serde(rename_all = "snake_case")]
+        #[cfg_attr(feature = "ops", derive(utoipa::ToSchema))]
         pub enum $type { $($(#[$variant_doc])* $variant,)* }
 
         impl $type {

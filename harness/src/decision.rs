@@ -131,6 +131,23 @@ fn has_visible_character(text: &str) -> bool {
     })
 }
 
+/// The rule for reasons as a regular expression, for those who describe it to machines.
+#[cfg(feature = "ops")]
+pub(crate) fn reason_pattern() -> String {
+    use std::fmt::Write as _;
+    let mut invisible = String::new();
+    for (first, last) in INVISIBLE {
+        for (c, dash) in [(first, "-"), (last, "")] {
+            let _ = match u32::from(c) {
+                code @ 0..=0xffff => write!(invisible, "\\u{code:04x}{dash}"),
+                // Regular expressions have no common way to write these but themselves.
+                _ => write!(invisible, "{c}{dash}"),
+            };
+        }
+    }
+    format!("^[^\\u0000]*[^{invisible}][^\\u0000]*$")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -44,6 +44,7 @@ async fn api_on(db: &Db, store: PgStore) -> Router {
         env: Env::system().unwrap(),
         access: access(),
         limits: ApiLimits::default(),
+        metrics: None,
     })
 }
 
@@ -149,7 +150,8 @@ async fn b6_b8_nobody_does_what_they_may_not() {
         for authorization in unknown {
             let answer = send(&api, request(method, path, authorization, "{}")).await;
             answer.problem(401);
-            assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            let challenge = &answer.headers["www-authenticate"];
+            assert!(challenge.to_str().unwrap().starts_with("Bearer"));
         }
         for name in ["reader", "replayer", "discarder", "tenant"] {
             if name != allowed {
@@ -301,15 +303,19 @@ async fn b6_a_parameter_that_cannot_be_right_is_named() {
         .problem(422);
     assert_eq!(twice["field"], "limit");
     for (what, body) in [("replay", ""), ("discard", r#"{"reason": "x"}"#)] {
-        let problem = ask(&api, "POST", &format!("{LIST}/seven/{what}"), body)
-            .await
-            .problem(422);
-        assert_eq!(problem["field"], "id");
+        // No other form of an id, and no bytes that are no text.
+        for bad in ["seven", "%ff", &id.simple().to_string()] {
+            let path = format!("{LIST}/{bad}/{what}");
+            let problem = ask(&api, "POST", &path, body).await.problem(422);
+            assert_eq!(problem["field"], "id", "{bad}");
+        }
         ask(&api, "POST", &format!("{LIST}/{id}/{what}"), body)
             .await
             .problem(404);
     }
-    ask(&api, "DELETE", LIST, "").await.problem(405);
+    let deleted = ask(&api, "DELETE", LIST, "").await;
+    deleted.problem(405);
+    assert_eq!(deleted.headers["allow"], "GET,HEAD");
     ask(&api, "GET", "/v1/core/other", "").await.problem(404);
 }
 

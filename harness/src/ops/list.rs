@@ -6,6 +6,8 @@ use base64::Engine as _;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::value::RawValue;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 use super::cursor;
 use super::problem::Problem;
@@ -27,8 +29,88 @@ pub(super) struct Wanted {
     pub(super) counts: bool,
 }
 
-const PARAMETERS: &str = "status, queue, consumer, tenant_id, reason, job_id, correlation_id, fingerprint, created_from, \
-                          created_before, error_contains, order, limit, cursor, include";
+/// In which order.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[allow(dead_code)]
+enum Order {
+    Newest,
+    Oldest,
+}
+
+/// What is shown, too.
+#[derive(ToSchema)]
+#[schema(rename_all = "snake_case")]
+#[allow(dead_code)]
+enum Include {
+    Body,
+    Counts,
+}
+
+/// The parameters as they are described; errors name them from here, and a test holds [`Wanted::parse`] against them.
+#[derive(IntoParams)]
+#[into_params(parameter_in = Query)]
+#[allow(dead_code)]
+pub(super) struct Parameters {
+    /// Where it is in its life.
+    #[param(inline)]
+    status: Option<Status>,
+    /// The queue that its job came from.
+    #[param(pattern = "^[a-z][a-z0-9_]{0,46}$", example = "points")]
+    queue: Option<String>,
+    /// The consumer that failed on it.
+    #[param(pattern = "^[a-z][a-z0-9_]{0,62}$", example = "awards")]
+    consumer: Option<String>,
+    /// Whose job it is. Neither the nil nor the max UUID.
+    tenant_id: Option<Uuid>,
+    /// Why the job was given up.
+    #[param(inline)]
+    reason: Option<Reason>,
+    /// The job. Neither the nil nor the max UUID.
+    job_id: Option<Uuid>,
+    /// The chain of events that it belongs to.
+    #[param(
+        pattern = "^[!-~]{1,128}$",
+        example = "4bf92f3577b34da6a3ce929d0e0e4736"
+    )]
+    correlation_id: Option<String>,
+    /// The kind of failure, by which incidents are grouped: queue, consumer, reason and error class.
+    #[param(
+        pattern = "^[^\\u0000]{1,1024}$",
+        example = "points/awards/exhausted/timeout"
+    )]
+    fingerprint: Option<String>,
+    /// Written at this time or later.
+    #[param(example = "2026-01-31T12:00:00Z")]
+    created_from: Option<DateTime<Utc>>,
+    /// Written before this time.
+    #[param(example = "2026-02-01T00:00:00Z")]
+    created_before: Option<DateTime<Utc>>,
+    /// The last error says this somewhere, in upper or lower case. Three letters or digits in a row at least.
+    #[param(
+        pattern = "^[^\\u0000]*[\\p{L}\\p{N}]{3}[^\\u0000]*$",
+        max_length = 1024,
+        example = "timeout"
+    )]
+    error_contains: Option<String>,
+    /// By the time of writing; newest first if it is left out.
+    #[param(inline)]
+    order: Option<Order>,
+    /// How many at most.
+    #[param(minimum = 1, maximum = 200, default = 50)]
+    limit: Option<u32>,
+    /// `next_cursor` of the page before, with the same filters and order.
+    #[param(pattern = "^[A-Za-z0-9_-]{44}$")]
+    cursor: Option<String>,
+    /// The bytes of each payload as base64; how many letters of each kind fit, the most frequent first.
+    #[param(inline, style = Form, explode = false, min_items = 1, example = json!(["body", "counts"]))]
+    include: Option<Vec<Include>>,
+}
+
+fn parameter_names() -> Vec<String> {
+    let all = Parameters::into_params(|| None).into_iter();
+    all.map(|parameter| parameter.name).collect()
+}
 
 impl Wanted {
     /// Reads the query part of the address.
@@ -92,7 +174,8 @@ impl Wanted {
                     }
                 }
                 _ => {
-                    let detail = format!("there is no such parameter; there are {PARAMETERS}");
+                    let there_are = parameter_names().join(", ");
+                    let detail = format!("there is no such parameter; there are {there_are}");
                     return Err(Problem::invalid(name, &detail));
                 }
             }
@@ -126,10 +209,10 @@ fn made<T, E: std::fmt::Display>(name: &str, outcome: Result<T, E>) -> Result<T,
 
 fn text_of(name: &str, value: &str) -> Result<String, Problem> {
     // PostgreSQL has no text with NUL in it.
-    if value.is_empty() || value.contains('\0') || value.len() > 1_024 {
+    if value.is_empty() || value.contains('\0') || value.chars().count() > 1_024 {
         return Err(Problem::invalid(
             name,
-            "must have 1 to 1024 bytes, none of them NUL",
+            "must have 1 to 1024 characters, none of them NUL",
         ));
     }
     Ok(value.to_owned())
@@ -161,28 +244,42 @@ fn time(name: &str, value: &str) -> Result<DateTime<Utc>, Problem> {
 }
 
 /// A dead letter as it is shown.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = DeadLetter)]
 pub(super) struct Shown {
+    #[schema(value_type = Uuid)]
     id: DeadLetterId,
+    #[schema(value_type = Uuid)]
     job_id: String,
     queue: String,
     consumer: String,
+    #[schema(value_type = Option<Uuid>, required)]
     tenant_id: Option<String>,
     correlation_id: String,
+    /// How often the job was replayed before.
     generation: u32,
     status: Status,
     reason: Reason,
     error_class: String,
     fingerprint: String,
+    /// Runs that were started.
     attempts: u32,
     last_error: String,
+    /// For people; what a replay publishes is the body.
+    #[schema(value_type = serde_json::Value)]
     payload: Box<RawValue>,
+    #[schema(value_type = Object)]
     headers: Box<RawValue>,
     created_at: DateTime<Utc>,
+    #[schema(required)]
     reviewed_at: Option<DateTime<Utc>>,
+    #[schema(required)]
     reviewed_by: Option<String>,
+    #[schema(required)]
     discard_reason: Option<String>,
+    /// With `include=body`: the payload's bytes as received.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(content_encoding = "base64")]
     body_base64: Option<String>,
 }
 
@@ -227,7 +324,8 @@ pub fn letter_json(letter: DeadLetter, with_body: bool) -> String {
 }
 
 /// How many there are of one kind.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Count)]
 struct ShownCount {
     fingerprint: String,
     letters: u64,
@@ -236,11 +334,13 @@ struct ShownCount {
 }
 
 /// A page.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(super) struct Page {
     items: Vec<Shown>,
     /// What to ask for the next page with; null on the last.
+    #[schema(required)]
     next_cursor: Option<String>,
+    /// With `include=counts`: how many letters of each kind fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     counts: Option<Vec<ShownCount>>,
 }
@@ -274,5 +374,25 @@ impl Page {
             next_cursor,
             counts,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b6_what_is_described_is_read_and_nothing_else() {
+        let names = parameter_names();
+        assert_eq!(names.len(), 15);
+        for name in &names {
+            // Wrong for each of them, so that the answer is about the value.
+            let problem = Wanted::parse(&format!("{name}=%00")).unwrap_err();
+            let text = serde_json::to_string(&problem).unwrap();
+            assert!(!text.contains("no such parameter"), "{text}");
+        }
+        let problem = Wanted::parse("page=2").unwrap_err();
+        let text = serde_json::to_string(&problem).unwrap();
+        assert!(text.contains(&names.join(", ")), "{text}");
     }
 }

@@ -8,10 +8,12 @@ mod access;
 mod cursor;
 mod jwt;
 mod list;
+mod openapi;
 mod problem;
 mod routes;
 
 pub use self::access::{Access, AccessError, Permission, Token, token_hash};
 pub use self::jwt::{Jwt, JwtAlgorithm, JwtConfig, JwtError, JwtKeys, JwtSecret};
 pub use self::list::letter_json;
-pub use self::routes::{Api, ApiLimits, router};
+pub use self::openapi::openapi;
+pub use self::routes::{Api, ApiLimits, Metrics, router};

@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use super::access::Permission;
 use crate::dead_letter::Status;
@@ -13,12 +14,16 @@ use crate::ports::store::StoreError;
 const RETRY_AFTER: &str = "5";
 
 /// What went wrong, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub(super) struct Problem {
+    /// Which kind of problem; the same for ever.
     #[serde(rename = "type")]
+    #[schema(pattern = "^urn:job-harness:problem:[a-z-]+$")]
     kind: String,
     title: &'static str,
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
+    /// What to do.
     detail: String,
     /// Which field or parameter is wrong.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{DefaultBodyLimit, Path, RawQuery, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tracing::Instrument as _;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::access::{Access, Permission};
-use super::list::{Page, Wanted};
+use super::list::{Page, Parameters, Wanted};
+use super::openapi::{self, answers};
 use super::problem::Problem;
 use crate::dead_letter::{DeadLetterId, Status};
 use crate::decision::{DiscardReason, Discarded, Reviewer};
@@ -50,6 +52,9 @@ impl Default for ApiLimits {
     }
 }
 
+/// What there is to measure, in Prometheus' text format.
+pub type Metrics = Arc<dyn Fn() -> String + Send + Sync>;
+
 /// What the routes work on.
 pub struct Api<S, P> {
     /// Where dead letters are.
@@ -62,19 +67,22 @@ pub struct Api<S, P> {
     pub access: Access,
     /// How much at once.
     pub limits: ApiLimits,
+    /// What `/metrics` answers, without a token: there may be no ids and no texts in it. None where it is served elsewhere.
+    pub metrics: Option<Metrics>,
 }
 
-struct Inner<S, P> {
+pub(super) struct Inner<S, P> {
     api: Api<S, P>,
     review: Review<S, P>,
     at_once: Semaphore,
 }
 
-type Shared<S, P> = Arc<Inner<S, P>>;
+pub(super) type Shared<S, P> = Arc<Inner<S, P>>;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The API: P1..P3, `/healthz` (this process lives), `/readyz` (the database answers).
+/// The API: P1..P3, `/healthz` (this process lives), `/readyz` (the database answers), `/metrics`, and `/openapi.json`, which
+/// describes all of them.
 pub fn router<S, P>(api: Api<S, P>) -> Router
 where
     S: ReviewStore + Store + CountStore,
@@ -94,9 +102,12 @@ where
             Arc::clone(&shared),
             limited::<S, P>,
         ));
+    let description: Arc<str> = openapi::openapi().into();
     Router::new()
-        .route("/healthz", get(async || "alive\n"))
+        .route("/healthz", get(alive))
         .route("/readyz", get(ready::<S, P>))
+        .route("/metrics", get(metrics::<S, P>))
+        .route("/openapi.json", get(async || described(description)))
         .merge(dead_letters)
         .fallback(async || Problem::not_found("there is nothing at this address"))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
@@ -164,7 +175,39 @@ impl<S, P> Inner<S, P> {
     }
 }
 
-async fn ready<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
+#[utoipa::path(get, path = "/healthz", operation_id = "alive", tag = "health", security(()),
+    responses((status = 200, description = "This process lives.", body = String, content_type = "text/plain")))]
+pub(super) async fn alive() -> &'static str {
+    "alive\n"
+}
+
+#[utoipa::path(get, path = "/openapi.json", operation_id = "describe", tag = "health", security(()),
+    responses((status = 200, description = "This description.", body = Object, content_type = "application/json")))]
+pub(super) fn described(text: Arc<str>) -> impl IntoResponse {
+    let json = [(header::CONTENT_TYPE, "application/json")];
+    (json, text.to_string())
+}
+
+#[utoipa::path(get, path = "/metrics", operation_id = "measure", tag = "health", security(()),
+    responses(
+        (status = 200, description = "What there is to measure.", body = String, content_type = "text/plain"),
+        (status = 404, description = "It is not served here.", body = super::problem::Problem,
+            content_type = "application/problem+json")))]
+pub(super) async fn metrics<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
+    State(shared): State<Shared<S, P>>,
+) -> Result<impl IntoResponse, Problem> {
+    let Some(metrics) = &shared.api.metrics else {
+        return Err(Problem::not_found("metrics are not served here"));
+    };
+    let prometheus = "text/plain; version=0.0.4; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, prometheus)], metrics()))
+}
+
+#[utoipa::path(get, path = "/readyz", operation_id = "ready", tag = "health", security(()),
+    responses(
+        (status = 200, description = "The database answers.", body = String, content_type = "text/plain"),
+        answers::Failed))]
+pub(super) async fn ready<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     State(shared): State<Shared<S, P>>,
 ) -> Result<&'static str, Problem> {
     let ping = shared.api.store.ping();
@@ -175,7 +218,19 @@ async fn ready<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     }
 }
 
-async fn list<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
+/// Lists dead letters (P1).
+///
+/// All filters that are given must hold. Letters keep their place while they are decided: a list that does not filter by
+/// status shows each of them once, page after page.
+#[utoipa::path(get, path = "/v1/core/dead-letters", operation_id = "listDeadLetters", tag = "dead letters",
+    params(Parameters),
+    security(("bearer" = [Permission::Read.as_str()])),
+    responses(
+        (status = 200, description = "A page.", body = Page, links(
+            ("replay" = (operation_id = "replayDeadLetter", parameters(("id" = "$response.body#/items/0/id")))),
+            ("discard" = (operation_id = "discardDeadLetter", parameters(("id" = "$response.body#/items/0/id")))))),
+        answers::Refused, answers::Invalid, answers::Failed))]
+pub(super) async fn list<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     State(shared): State<Shared<S, P>>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
@@ -204,18 +259,41 @@ async fn list<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     Ok(axum::Json(Page::of(&wanted, letters, counts)))
 }
 
-fn id_of(text: &str) -> Result<DeadLetterId, Problem> {
-    let id = Uuid::parse_str(text).map_err(|_| Problem::invalid("id", "must be a UUID"))?;
-    Ok(DeadLetterId(id))
+/// One textual form, as for all ids.
+fn id_of(path: Result<Path<String>, PathRejection>) -> Result<DeadLetterId, Problem> {
+    let text = path.ok().filter(|Path(text)| text.len() == 36);
+    let id = text.and_then(|Path(text)| Uuid::parse_str(&text).ok());
+    let detail = "must be a UUID of the form 01234567-89ab-cdef-0123-456789abcdef";
+    id.map(DeadLetterId)
+        .ok_or_else(|| Problem::invalid("id", detail))
 }
 
-async fn replay<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
+/// What became of a decision.
+#[derive(Serialize, ToSchema)]
+pub(super) struct Decided {
+    #[schema(value_type = Uuid)]
+    id: DeadLetterId,
+    status: Status,
+    /// It was decided the same way before; nothing was done now.
+    already: bool,
+}
+
+/// Publishes the job again (P2).
+///
+/// Same id, same bytes, next generation. Repeating it has no further effect.
+#[utoipa::path(post, path = "/v1/core/dead-letters/{id}/replay", operation_id = "replayDeadLetter", tag = "dead letters",
+    params(("id" = Uuid, Path, description = "The dead letter.")),
+    security(("bearer" = [Permission::Replay.as_str()])),
+    responses(
+        (status = 200, description = "It is replayed.", body = Decided),
+        answers::Refused, answers::Unknown, answers::Otherwise, answers::Invalid, answers::Failed))]
+pub(super) async fn replay<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     State(shared): State<Shared<S, P>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-) -> Result<axum::Json<serde_json::Value>, Problem> {
+) -> Result<axum::Json<Decided>, Problem> {
     let by = shared.who(&headers, Permission::Replay)?;
-    let id = id_of(&id)?;
+    let id = id_of(id)?;
     let already = match shared.review.replay(id, &by).await {
         Ok(Replayed::Published { .. }) => false,
         Ok(Replayed::Already) => true,
@@ -229,28 +307,40 @@ async fn replay<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
             });
         }
     };
-    Ok(axum::Json(serde_json::json!({
-        "id": id,
-        "status": Status::Replayed,
-        "already": already,
-    })))
+    Ok(axum::Json(Decided {
+        id,
+        status: Status::Replayed,
+        already,
+    }))
 }
 
 /// What a discard must say.
-#[derive(Deserialize)]
+#[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-struct Discard {
+pub(super) struct Discard {
+    /// Why, in at least one visible character and at most 16 KiB.
+    #[schema(example = "the account was closed")]
     reason: String,
 }
 
-async fn discard<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
+/// Gives the job up for ever (P3).
+///
+/// Repeating it has no further effect; the first reason stays.
+#[utoipa::path(post, path = "/v1/core/dead-letters/{id}/discard", operation_id = "discardDeadLetter", tag = "dead letters",
+    params(("id" = Uuid, Path, description = "The dead letter.")),
+    request_body(content = Discard, content_type = "application/json"),
+    security(("bearer" = [Permission::Discard.as_str()])),
+    responses(
+        (status = 200, description = "It is discarded.", body = Decided),
+        answers::Refused, answers::Unknown, answers::Otherwise, answers::TooLarge, answers::Invalid, answers::Failed))]
+pub(super) async fn discard<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
     State(shared): State<Shared<S, P>>,
-    Path(id): Path<String>,
+    id: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<axum::Json<serde_json::Value>, Problem> {
+) -> Result<axum::Json<Decided>, Problem> {
     let by = shared.who(&headers, Permission::Discard)?;
-    let id = id_of(&id)?;
+    let id = id_of(id)?;
     let body = body.map_err(|_| Problem::too_large(shared.api.limits.body_bytes))?;
     let wanted: Discard = serde_json::from_slice(&body).map_err(|error| {
         let detail = format!("send {{\"reason\": \"why\"}} as JSON: {error}");
@@ -270,9 +360,9 @@ async fn discard<S: ReviewStore + Store + CountStore, P: ReplayPublisher<S>>(
             });
         }
     };
-    Ok(axum::Json(serde_json::json!({
-        "id": id,
-        "status": Status::Discarded,
-        "already": already,
-    })))
+    Ok(axum::Json(Decided {
+        id,
+        status: Status::Discarded,
+        already,
+    }))
 }

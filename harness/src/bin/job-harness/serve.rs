@@ -2,10 +2,10 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use axum::routing::get;
 use harness::ops::{Access, Api, ApiLimits, router};
 use harness::{
     AlertPump, DURATION_BUCKETS, Env, Meter, Reviewer, Shutdown, Sweeper, describe_metrics,
@@ -123,14 +123,11 @@ async fn work(
         env: env.clone(),
         access,
         limits: ApiLimits::default(),
-    });
-    let api = api.route(
-        "/metrics",
-        get(async move || {
+        metrics: Some(Arc::new(move || {
             metrics.run_upkeep();
             metrics.render()
-        }),
-    );
+        })),
+    });
     tracing::info!(
         address = %listener.local_addr()?,
         consumers = plan.consumers.len(),

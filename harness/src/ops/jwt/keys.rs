@@ -113,17 +113,19 @@ impl Ring {
 }
 
 fn read(algorithm: JwtAlgorithm, source: &JwtKeys) -> Result<Keys, String> {
-    let (path, of): (_, fn(JwtAlgorithm, &str) -> Result<Keys, String>) = match source {
-        JwtKeys::Secret(secret) => return of_secret(algorithm, &secret.0),
-        JwtKeys::SecretFile(path) => (path, of_secret),
-        JwtKeys::JwksFile(path) => (path, of_jwks),
+    let path = match source {
+        JwtKeys::Secret(secret) => return of_secret(&secret.0),
+        JwtKeys::SecretFile(path) | JwtKeys::JwksFile(path) => path,
     };
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string());
-    let keys = text.and_then(|text| of(algorithm, text.trim_end_matches(['\r', '\n'])));
+    let keys = text.and_then(|text| match source {
+        JwtKeys::JwksFile(_) => of_jwks(algorithm, &text),
+        _ => of_secret(text.trim_end_matches(['\r', '\n'])),
+    });
     keys.map_err(|error| format!("{}: {error}", path.display()))
 }
 
-fn of_secret(_: JwtAlgorithm, secret: &str) -> Result<Keys, String> {
+fn of_secret(secret: &str) -> Result<Keys, String> {
     if secret.len() < SECRET_MIN_BYTES {
         let length = secret.len();
         return Err(format!(
