@@ -21,15 +21,15 @@ const ISSUER: &str = "https://login.example";
 const AUDIENCE: &str = "job-harness";
 
 /// One call as it is described.
-struct Call {
-    method: String,
-    path: String,
+pub(crate) struct Call {
+    pub(crate) method: String,
+    pub(crate) path: String,
     /// None for those that everybody may do.
-    permission: Option<Permission>,
+    pub(crate) permission: Option<Permission>,
 }
 
 /// All that are described: a new one cannot be forgotten here.
-fn calls(id: &str) -> Vec<Call> {
+pub(crate) fn calls(id: &str) -> Vec<Call> {
     let description: Value = serde_json::from_str(&openapi()).unwrap();
     let mut calls = Vec::new();
     for (path, item) in description["paths"].as_object().unwrap() {
@@ -266,7 +266,7 @@ fn jwks() -> tempfile::NamedTempFile {
     file
 }
 
-async fn letter(db: &Db) -> String {
+pub(crate) async fn letter(db: &Db) -> String {
     let award = Award::new("ada", 10).then(Misbehave::FailHard);
     db.publish_award(&award).await;
     run_all(db, awards()).await;

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::net::IpAddr;
 
 use axum::http::{HeaderMap, header};
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,18 @@ pub fn token_hash(token: &str) -> String {
     text
 }
 
+/// By how many tokens, and by whose signed ones.
+impl std::fmt::Display for Access {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tokens = self.by_hash.len();
+        match (&self.everybody, &self.jwt) {
+            (Some(name), _) => write!(f, "by everybody here, as {name}"),
+            (None, None) => write!(f, "by {tokens} static tokens"),
+            (None, Some(jwt)) => write!(f, "by {tokens} static tokens, and by {jwt}"),
+        }
+    }
+}
+
 impl Access {
     /// Everybody with one of these tokens may do what it allows.
     ///
@@ -162,6 +175,7 @@ impl Access {
         clock: &dyn Clock,
     ) -> Result<Reviewer, Problem> {
         if let Some(everybody) = &self.everybody {
+            not_for_browsers(headers)?;
             return Ok(everybody.clone());
         }
         let holder = self.holder(bearer(headers)?, clock)?;
@@ -192,6 +206,33 @@ impl Access {
     }
 }
 
+/// Where nobody shows a token, a web page that is open on the same machine could decide in the name of whoever sits there:
+/// directly, or under a name of its own that leads to 127.0.0.1 (DNS rebinding). Browsers say that it is they.
+fn not_for_browsers(headers: &HeaderMap) -> Result<(), Problem> {
+    let site = headers.get("sec-fetch-site");
+    if headers.contains_key(header::ORIGIN) || site.is_some_and(|site| site != "none") {
+        let detail = "without tokens the API is not for web pages; start it with tokens, or call it from a program";
+        return Err(Problem::not_from_here(detail));
+    }
+    let host = headers.get(header::HOST);
+    if host.is_some_and(|host| !host.to_str().is_ok_and(is_loopback)) {
+        let detail = "without tokens the API is called by the name localhost or a loopback address, and by no other";
+        return Err(Problem::not_from_here(detail));
+    }
+    Ok(())
+}
+
+/// Whether a `Host` header names this machine and nothing else.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost")
+        || (address.parse()).is_ok_and(|address: IpAddr| address.is_loopback())
+}
+
 /// The token. One header, or nobody can tell which is meant.
 fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
     let mut all = headers.get_all(header::AUTHORIZATION).iter();
@@ -204,4 +245,36 @@ fn bearer(headers: &HeaderMap) -> Result<&str, Problem> {
         _ => None,
     };
     token.ok_or_else(|| Problem::unauthorized("send Authorization: Bearer <token>, once"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_is_this_machine_only_under_names_that_nobody_else_can_have() {
+        for here in [
+            "localhost",
+            "LocalHost:8080",
+            "127.0.0.1",
+            "127.0.0.9:80",
+            "[::1]",
+            "[::1]:8080",
+            "::1",
+        ] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in [
+            "",
+            ":80",
+            "localhost.example",
+            "127.0.0.1.example:80",
+            "10.0.0.1",
+            "[::2]:80",
+            "localhost:x",
+            "example",
+        ] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
+    }
 }

@@ -76,6 +76,11 @@ impl Problem {
         }
     }
 
+    /// No token would help.
+    pub(super) fn not_from_here(detail: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", "Not allowed", detail)
+    }
+
     pub(super) fn not_found(detail: &str) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not-found", "Not found", detail)
     }

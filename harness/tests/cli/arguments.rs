@@ -7,7 +7,7 @@ use super::{program, run, said};
 #[test]
 fn what_is_wrong_is_named_with_the_way_out() {
     let url = Some("postgres://127.0.0.1:1/nothing");
-    let cases: [(&[&str], Option<&str>, i32, &str); 16] = [
+    let cases: [(&[&str], Option<&str>, i32, &str); 21] = [
         (&["migrate"], url, 1, "cannot be reached"),
         (&["dead-letters", "list", "--queue", "No"], url, 2, "a-z"),
         (
@@ -73,6 +73,46 @@ fn what_is_wrong_is_named_with_the_way_out() {
             "access.tokens_file: /nowhere/tokens",
         ),
         (&["serve", "--listen", "here"], url, 2, "--listen"),
+        (
+            &["serve", "--set", "access.jwt.algorithm=none"],
+            url,
+            2,
+            "access.jwt.algorithm (command line)",
+        ),
+        (
+            &["serve", "--set", "access.jwt.issuer=me"],
+            url,
+            2,
+            "access.jwt.algorithm: is not set",
+        ),
+        (
+            &["serve", "--set", "access.jwt.algorithm=EdDSA"],
+            url,
+            2,
+            "access.jwt: needs jwks_file",
+        ),
+        (
+            &[
+                "check-config",
+                "--set",
+                "access.jwt.algorithm=HS256",
+                "--set",
+                "access.jwt.jwks_file=/nowhere/keys",
+                "--set",
+                "access.jwt.issuer=me",
+                "--set",
+                "access.jwt.audience=you",
+            ],
+            None,
+            2,
+            "access.jwt.jwks_file: HS256 takes a secret",
+        ),
+        (
+            &["check-config", "--set", "alerts.escalate_after=0s"],
+            None,
+            2,
+            "alerts.escalate_after: must be longer",
+        ),
         (&["sing"], url, 2, "unrecognized subcommand"),
     ];
     for (arguments, url, code, text) in cases {
@@ -126,6 +166,8 @@ fn the_configuration_that_is_shown_is_one() {
     );
     command
         .env("BETTER_STACK_TOKEN", "hidden")
+        .env("BETTER_STACK_HEARTBEAT_URL", "https://x/hidden")
+        .env("JOB_HARNESS_JWT_SECRET", "hidden")
         .env("JOB_HARNESS_SWEEP_BATCH", "7");
     let shown = said(command, "").good();
     assert!(

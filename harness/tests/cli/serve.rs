@@ -5,6 +5,7 @@ use std::process::Child;
 
 use acceptance::clock::eventually;
 use acceptance::db::{Db, job_id, random_id};
+use acceptance::tokens::Signer;
 use harness::{CorrelationId, DeadLetterId, ErrorClass, NewDeadLetter, Reason, Store as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use wiremock::matchers::{method, path};
@@ -13,6 +14,7 @@ use wiremock::{Mock, MockServer, ResponseTemplate};
 use super::program;
 
 const TOKEN: &str = "a secret of the alert service";
+const HEARTBEAT: &str = "/api/v1/heartbeat/a-secret-of-the-heartbeat";
 
 struct Server {
     child: Child,
@@ -34,9 +36,16 @@ fn free_port() -> u16 {
 
 impl Server {
     async fn get(&self, target: &str) -> String {
+        self.get_with("", target).await
+    }
+
+    /// `headers` end with a line break each.
+    async fn get_with(&self, headers: &str, target: &str) -> String {
         let asked = async {
             let mut stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await?;
-            let request = format!("GET {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+            let request = format!(
+                "GET {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n"
+            );
             stream.write_all(request.as_bytes()).await?;
             let mut answer = Vec::new();
             stream.read_to_end(&mut answer).await?;
@@ -67,6 +76,11 @@ async fn b4_serve_answers_sweeps_alerts_and_measures_until_it_is_told_to_stop() 
         .respond_with(ResponseTemplate::new(201).set_body_string("{\"data\":{\"id\":\"1\"}}"))
         .mount(&alerts)
         .await;
+    Mock::given(method("POST"))
+        .and(path(HEARTBEAT))
+        .respond_with(ResponseTemplate::new(200))
+        .mount(&alerts)
+        .await;
     let job = job_id();
     let letter = NewDeadLetter {
         id: DeadLetterId(random_id()),
@@ -95,7 +109,7 @@ async fn b4_serve_answers_sweeps_alerts_and_measures_until_it_is_told_to_stop() 
     let port = free_port();
     let text = format!(
         "listen = '127.0.0.1:{port}'\n[sweep]\ninterval = '100ms'\n[metrics]\ninterval = '100ms'\n\
-         [alerts]\nrequester_email = 'ops@example.com'\nbase_url = '{}'\n\
+         [alerts]\nrequester_email = 'ops@example.com'\nbase_url = '{}'\nheartbeat_interval = '50ms'\n\
          [[consumers]]\nname = 'awards'\nqueue = 'points'\n",
         alerts.uri()
     );
@@ -105,7 +119,12 @@ async fn b4_serve_answers_sweeps_alerts_and_measures_until_it_is_told_to_stop() 
         &["serve", "--config", config, "--no-tokens", "ada"],
         Some(db.url()),
     );
-    command.env("BETTER_STACK_TOKEN", TOKEN.replace(' ', "-"));
+    command
+        .env("BETTER_STACK_TOKEN", TOKEN.replace(' ', "-"))
+        .env(
+            "BETTER_STACK_HEARTBEAT_URL",
+            format!("{}{HEARTBEAT}", alerts.uri()),
+        );
     let server = Server {
         child: command.spawn().unwrap(),
         port,
@@ -137,7 +156,16 @@ async fn b4_serve_answers_sweeps_alerts_and_measures_until_it_is_told_to_stop() 
         db.count("SELECT count(*) FROM core.processed_jobs").await,
         0
     );
-    assert_eq!(alerts.received_requests().await.unwrap().len(), 1);
+    let called = async |at: &str| {
+        let requests = alerts.received_requests().await.unwrap();
+        requests.iter().filter(|it| it.url.path() == at).count()
+    };
+    assert_eq!(called("/api/v3/incidents").await, 1);
+    eventually("the heartbeat goes on", async || {
+        let beats = called(HEARTBEAT).await;
+        if beats >= 2 { Ok(()) } else { Err(beats) }
+    })
+    .await;
 
     let mut server = server;
     let pid = server.child.id().to_string();
@@ -158,4 +186,40 @@ async fn b4_serve_answers_sweeps_alerts_and_measures_until_it_is_told_to_stop() 
         log.contains("alerted") && !log.contains(&TOKEN.replace(' ', "-")),
         "{log}"
     );
+    assert!(!log.contains("secret-of-the-heartbeat"), "{log}");
+}
+
+#[tokio::test]
+async fn b8_serve_takes_signed_tokens_as_it_is_told() {
+    let db = Db::fresh().await;
+    let signer = Signer::ed25519(1);
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    let set = serde_json::json!({"keys": [signer.jwk("one")]});
+    std::fs::write(keys.path(), set.to_string()).unwrap();
+    let port = free_port();
+    let mut command = program(&["serve"], Some(db.url()));
+    command
+        .env("JOB_HARNESS_LISTEN", format!("127.0.0.1:{port}"))
+        .env("JOB_HARNESS_ACCESS_JWT_ALGORITHM", "EdDSA")
+        .env("JOB_HARNESS_ACCESS_JWT_ISSUER", "https://login.example")
+        .env("JOB_HARNESS_ACCESS_JWT_AUDIENCE", "job-harness")
+        .env("JOB_HARNESS_ACCESS_JWT_JWKS_FILE", keys.path());
+    let server = Server {
+        child: command.spawn().unwrap(),
+        port,
+    };
+    server.shows("/readyz", "ready").await;
+    let now = harness::Clock::now(&harness::SystemClock::new()).timestamp();
+    let claims = serde_json::json!({
+        "iss": "https://login.example", "aud": "job-harness", "sub": "ada",
+        "nbf": now - 60, "exp": now + 600, "scope": "core.dead_letters.read",
+    });
+    let list = async |headers: &str| server.get_with(headers, "/v1/core/dead-letters").await;
+    let with = async |token: String| list(&format!("authorization: Bearer {token}\r\n")).await;
+    let answer = with(signer.sign("one", &claims)).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let answer = with(Signer::ed25519(2).sign("one", &claims)).await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+    let answer = list("").await;
+    assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
 }

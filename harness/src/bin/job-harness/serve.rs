@@ -50,7 +50,7 @@ impl Serve {
 
     fn access(&self, plan: &Plan, listen: SocketAddr) -> Result<Access, String> {
         match (&plan.access, &self.no_tokens) {
-            (Some(_), Some(_)) => Err("--no-tokens: there are tokens (access.tokens_file); leave one of them out".to_owned()),
+            (Some(_), Some(_)) => Err("--no-tokens: there are tokens (access.tokens_file, access.jwt); leave one of them out".to_owned()),
             (Some(access), None) => Ok(access.clone()),
             (None, Some(_)) if !listen.ip().is_loopback() => Err(format!(
                 "--no-tokens: {listen} can be reached from elsewhere; listen on 127.0.0.1, or give --tokens"
@@ -60,7 +60,7 @@ impl Serve {
                 Ok(Access::everybody(name))
             }
             (None, None) => Err(
-                "--tokens: nobody could do anything; give a file, or --no-tokens NAME on a loopback address".to_owned(),
+                "--tokens: nobody could do anything; give a file, or set access.jwt, or --no-tokens NAME on a loopback address".to_owned(),
             ),
         }
     }

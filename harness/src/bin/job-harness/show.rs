@@ -46,11 +46,20 @@ pub(crate) fn check(common: &Common) -> anyhow::Result<()> {
         writeln!(out, "note: no consumers: nothing is swept or measured")?;
     }
     match &plan.alerts {
-        Some(_) => writeln!(out, "alerts go to {}", given.config.alerts.base_url)?,
+        Some(alerts) => writeln!(
+            out,
+            "alerts go to {}, once more after {}; {}",
+            given.config.alerts.base_url,
+            span(alerts.pump.escalate_after),
+            match secrets.heartbeat_url {
+                Some(_) => format!("a heartbeat every {}", span(alerts.pump.heartbeat_interval)),
+                None => "no heartbeat".to_owned(),
+            },
+        )?,
         None => writeln!(out, "note: nobody is alerted")?,
     }
-    match plan.access {
-        Some(_) => writeln!(out, "access by {} tokens", plan.tokens)?,
+    match &plan.access {
+        Some(access) => writeln!(out, "access {access}")?,
         None => writeln!(
             out,
             "note: no tokens: serve needs --no-tokens NAME and a loopback address"
@@ -113,8 +122,10 @@ fn secrets_line(config: &Config) -> String {
     let secrets = Secrets::read(config, |name| std::env::var(name).ok(), &mut problems);
     let is = |there: bool| if there { "there" } else { "missing" };
     format!(
-        "The database's URL is {}, Better Stack's token is {}.",
+        "The database's URL is {}, Better Stack's token is {}, its heartbeat's URL is {}, the secret of signed tokens is {}.",
         is(secrets.database_url.is_some()),
-        is(secrets.better_stack_token.is_some())
+        is(secrets.better_stack_token.is_some()),
+        is(secrets.heartbeat_url.is_some()),
+        is(secrets.jwt_secret.is_some())
     )
 }

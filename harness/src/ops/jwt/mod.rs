@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jsonwebtoken::{Algorithm, Validation};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use self::keys::Ring;
 use super::access::Holder;
@@ -25,7 +25,7 @@ const TOKEN_MAX_BYTES: usize = 8 * 1_024;
 const LEEWAY_MAX: Duration = Duration::from_secs(600);
 
 /// How tokens are signed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JwtAlgorithm {
     /// Ed25519.
     EdDSA,
@@ -100,13 +100,16 @@ pub struct JwtConfig {
 }
 
 impl JwtConfig {
+    /// How far clocks may differ unless something else is said.
+    pub const LEEWAY: Duration = Duration::from_secs(30);
+
     /// With the default leeway.
     pub fn new(algorithm: JwtAlgorithm, issuer: &str, audience: &str, keys: JwtKeys) -> Self {
         Self {
             algorithm,
             issuer: issuer.to_owned(),
             audience: audience.to_owned(),
-            leeway: Duration::from_secs(30),
+            leeway: Self::LEEWAY,
             keys,
         }
     }
@@ -142,6 +145,16 @@ pub enum JwtError {
 pub struct Jwt {
     config: Arc<JwtConfig>,
     ring: Arc<Ring>,
+}
+
+/// Whose tokens, and how they are signed.
+impl std::fmt::Display for Jwt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let JwtConfig {
+            algorithm, issuer, ..
+        } = &*self.config;
+        write!(f, "those that {issuer} signs with {}", algorithm.as_str())
+    }
 }
 
 impl Jwt {

@@ -45,6 +45,21 @@ pub(crate) const KEYS: &[Key] = &[
         "a JSON list of tokens, by their hashes",
     ),
     text(
+        "access.jwt.algorithm",
+        "EdDSA, RS256 or HS256: signed tokens (JWT) are accepted, too",
+    ),
+    text("access.jwt.issuer", "what `iss` is in signed tokens"),
+    text("access.jwt.audience", "what `aud` is in signed tokens"),
+    text("access.jwt.leeway", "how far clocks may differ"),
+    text(
+        "access.jwt.jwks_file",
+        "the public keys of EdDSA or RS256, read again when they may have changed",
+    ),
+    text(
+        "access.jwt.secret_file",
+        "a file with the secret of HS256, in the place of JOB_HARNESS_JWT_SECRET",
+    ),
+    text(
         "sweep.interval",
         "from the end of a sweep to the start of the next",
     ),
@@ -64,6 +79,26 @@ pub(crate) const KEYS: &[Key] = &[
         "the least time between two incidents of one kind",
     ),
     text(
+        "alerts.escalate_after",
+        "a dead letter that waits for longer is alerted once more",
+    ),
+    text(
+        "alerts.escalate_window",
+        "the least time between two such incidents of one kind",
+    ),
+    text(
+        "alerts.escalation_policy_id",
+        "the escalation policy of such incidents; alerts.policy_id without it",
+    ),
+    text(
+        "alerts.heartbeat_url_file",
+        "a file with the URL of a heartbeat, in the place of BETTER_STACK_HEARTBEAT_URL",
+    ),
+    text(
+        "alerts.heartbeat_interval",
+        "how often the heartbeat is told that alerting works",
+    ),
+    text(
         "alerts.timeout",
         "the longest that a call to Better Stack may take",
     ),
@@ -79,13 +114,27 @@ pub(crate) const KEYS: &[Key] = &[
 ];
 
 /// What is a secret, and where it belongs.
-pub(super) const SECRETS: [(&str, &str, &str); 2] = [
+pub(super) const SECRETS: [(&str, &str, &str); 4] = [
     ("database.url", "DATABASE_URL", "database.url_file"),
     ("alerts.token", "BETTER_STACK_TOKEN", "alerts.token_file"),
+    (
+        "alerts.heartbeat_url",
+        "BETTER_STACK_HEARTBEAT_URL",
+        "alerts.heartbeat_url_file",
+    ),
+    (
+        "access.jwt.secret",
+        "JOB_HARNESS_JWT_SECRET",
+        "access.jwt.secret_file",
+    ),
 ];
 
 /// Variables of ours that are no key.
-pub(super) const OTHER_VARIABLES: [&str; 2] = ["JOB_HARNESS_CONFIG", "JOB_HARNESS_BY"];
+pub(super) const OTHER_VARIABLES: [&str; 3] = [
+    "JOB_HARNESS_CONFIG",
+    "JOB_HARNESS_BY",
+    "JOB_HARNESS_JWT_SECRET",
+];
 
 /// The variable of a key.
 pub(crate) fn environment_name(path: &str) -> String {

@@ -332,6 +332,7 @@ mod tests {
                 Kind::Toml => read(key, "[{ name = \"a\", queue = \"q\" }]").unwrap(),
                 Kind::Number => Value::Integer(1),
                 Kind::Text if key.path == "listen" => "127.0.0.1:1".into(),
+                Kind::Text if key.path == "access.jwt.algorithm" => "EdDSA".into(),
                 // A duration is a text, too.
                 Kind::Text => "1s".into(),
             };

@@ -1,6 +1,7 @@
 //! What the program is told: one TOML file, the environment, and the command line, the later winning over the earlier.
 //! Secrets are in none of them but the environment, or in files of their own.
 
+mod access;
 mod keys;
 mod layers;
 mod plan;
@@ -10,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use harness::ops::{JwtAlgorithm, JwtConfig};
 use harness::{
     AlertPumpConfig, ConsumerConfig, FencePolicy, MeterConfig, PgStoreConfig, RetryPolicy,
     SweeperConfig,
@@ -66,6 +68,18 @@ pub(crate) struct Database {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Access {
     pub(crate) tokens_file: Option<PathBuf>,
+    pub(crate) jwt: JwtSection,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct JwtSection {
+    pub(crate) algorithm: Option<JwtAlgorithm>,
+    pub(crate) issuer: Option<String>,
+    pub(crate) audience: Option<String>,
+    pub(crate) leeway: Span,
+    pub(crate) jwks_file: Option<PathBuf>,
+    pub(crate) secret_file: Option<PathBuf>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,6 +97,11 @@ pub(crate) struct AlertsSection {
     pub(crate) base_url: String,
     pub(crate) policy_id: Option<String>,
     pub(crate) window: Span,
+    pub(crate) escalate_after: Span,
+    pub(crate) escalate_window: Span,
+    pub(crate) escalation_policy_id: Option<String>,
+    pub(crate) heartbeat_url_file: Option<PathBuf>,
+    pub(crate) heartbeat_interval: Span,
     pub(crate) timeout: Span,
 }
 
@@ -152,6 +171,19 @@ impl Default for Database {
     }
 }
 
+impl Default for JwtSection {
+    fn default() -> Self {
+        Self {
+            algorithm: None,
+            issuer: None,
+            audience: None,
+            leeway: Span(JwtConfig::LEEWAY),
+            jwks_file: None,
+            secret_file: None,
+        }
+    }
+}
+
 impl Default for Sweep {
     fn default() -> Self {
         let standard = SweeperConfig::new(Vec::new());
@@ -171,6 +203,11 @@ impl Default for AlertsSection {
             base_url: harness::BetterStackConfig::new("", "").base_url,
             policy_id: None,
             window: Span(standard.window),
+            escalate_after: Span(standard.escalate_after),
+            escalate_window: Span(standard.escalate_window),
+            escalation_policy_id: None,
+            heartbeat_url_file: None,
+            heartbeat_interval: Span(standard.heartbeat_interval),
             timeout: Span(standard.timeout),
         }
     }

@@ -1,13 +1,12 @@
 //! What the configuration comes to: everything checked, all problems told at once.
 
-use std::path::PathBuf;
-
-use harness::ops::{Access, Token};
+use harness::ops::Access;
 use harness::{
     AlertPumpConfig, BetterStack, BetterStackConfig, ConsumerConfig, MeterConfig, SweepTarget,
     SweeperConfig,
 };
 
+use super::access::access;
 use super::{Config, Secrets};
 
 /// How alerts are sent.
@@ -24,7 +23,6 @@ pub(crate) struct Plan {
     pub(crate) alerts: Option<Alerts>,
     /// None where no credentials are configured.
     pub(crate) access: Option<Access>,
-    pub(crate) tokens: usize,
 }
 
 impl Plan {
@@ -55,6 +53,11 @@ impl Plan {
             ("sweep.interval", config.sweep.interval),
             ("metrics.interval", config.metrics.interval),
             ("alerts.timeout", config.alerts.timeout),
+            ("alerts.escalate_after", config.alerts.escalate_after),
+            (
+                "alerts.heartbeat_interval",
+                config.alerts.heartbeat_interval,
+            ),
         ];
         for (key, interval) in intervals {
             if interval.0.is_zero() {
@@ -73,43 +76,28 @@ impl Plan {
             interval: config.metrics.interval.0,
             ..MeterConfig::default()
         };
-        let (access, tokens) = access(config, problems);
         Self {
             consumers,
             sweeper,
             meter,
             alerts: alerts(config, secrets, problems),
-            access,
-            tokens,
+            access: access(config, secrets, problems),
         }
     }
-}
-
-fn access(config: &Config, problems: &mut Vec<String>) -> (Option<Access>, usize) {
-    let Some(file) = &config.access.tokens_file else {
-        return (None, 0);
-    };
-    match tokens(file) {
-        Ok((access, tokens)) => (Some(access), tokens),
-        Err(problem) => {
-            let file = file.display();
-            problems.push(format!("access.tokens_file: {file}: {problem}"));
-            (None, 0)
-        }
-    }
-}
-
-fn tokens(file: &PathBuf) -> Result<(Access, usize), String> {
-    let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    let tokens: Vec<Token> = serde_json::from_str(&text).map_err(|error| error.to_string())?;
-    let access = Access::tokens(&tokens).map_err(|error| error.to_string())?;
-    Ok((access, tokens.len()))
 }
 
 fn alerts(config: &Config, secrets: &Secrets, problems: &mut Vec<String>) -> Option<Alerts> {
     let section = &config.alerts;
     let (email, token) = match (&section.requester_email, &secrets.better_stack_token) {
-        (None, None) => return None,
+        (None, None) => {
+            if secrets.heartbeat_url.is_some() {
+                problems.push(
+                    "alerts.requester_email: is not set, but there is a heartbeat's URL; say who opens incidents, or leave the URL out"
+                        .to_owned(),
+                );
+            }
+            return None;
+        }
         (Some(email), Some(token)) => (email, token),
         (Some(_), None) => {
             problems.push(
@@ -129,6 +117,8 @@ fn alerts(config: &Config, secrets: &Secrets, problems: &mut Vec<String>) -> Opt
     let service = BetterStack::new(BetterStackConfig {
         base_url: section.base_url.clone(),
         policy_id: section.policy_id.clone(),
+        escalation_policy_id: section.escalation_policy_id.clone(),
+        heartbeat_url: (secrets.heartbeat_url.as_ref()).map(|url| url.expose().to_owned()),
         timeout: section.timeout.0,
         ..BetterStackConfig::new(token.expose(), email)
     });
@@ -136,6 +126,9 @@ fn alerts(config: &Config, secrets: &Secrets, problems: &mut Vec<String>) -> Opt
         Ok(service) => Some(Alerts {
             pump: AlertPumpConfig {
                 window: section.window.0,
+                escalate_after: section.escalate_after.0,
+                escalate_window: section.escalate_window.0,
+                heartbeat_interval: section.heartbeat_interval.0,
                 timeout: section.timeout.0,
                 ..AlertPumpConfig::default()
             },

@@ -26,6 +26,8 @@ impl fmt::Debug for Secret {
 pub(crate) struct Secrets {
     pub(crate) database_url: Option<Secret>,
     pub(crate) better_stack_token: Option<Secret>,
+    pub(crate) heartbeat_url: Option<Secret>,
+    pub(crate) jwt_secret: Option<Secret>,
 }
 
 impl Secrets {
@@ -67,6 +69,16 @@ impl Secrets {
                 "BETTER_STACK_TOKEN",
                 "alerts.token_file",
                 alerts.token_file.as_deref(),
+            ),
+            heartbeat_url: read(
+                "BETTER_STACK_HEARTBEAT_URL",
+                "alerts.heartbeat_url_file",
+                alerts.heartbeat_url_file.as_deref(),
+            ),
+            jwt_secret: read(
+                "JOB_HARNESS_JWT_SECRET",
+                "access.jwt.secret_file",
+                config.access.jwt.secret_file.as_deref(),
             ),
         }
     }
