@@ -87,3 +87,51 @@ fn demo_bad_arguments_and_input_are_errors_that_say_what_to_do() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("there is no line in it"));
     assert_eq!(demo(&["--jobs", "0"], b"").status.code(), Some(2));
 }
+
+#[tokio::test]
+async fn demo_keeps_its_dead_letters_for_practice_if_it_is_told_to() {
+    let output = Command::new(env!("CARGO_BIN_EXE_demo"))
+        .arg("--keep")
+        .env_remove("DATABASE_URL")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--keep: set DATABASE_URL"));
+
+    let server = embedded_pg::Postgres::obtain().await.unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_demo"))
+        .args(["--keep", "--jobs", "100", "--format", "json"])
+        .env("DATABASE_URL", server.url())
+        .output()
+        .unwrap();
+    let report = json(&output);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let url = said
+        .trim_end()
+        .rsplit_once("export DATABASE_URL=")
+        .unwrap()
+        .1;
+    let store = harness::PgStore::new(url, harness::PgStoreConfig::default()).unwrap();
+    let query = harness::LetterQuery::first(harness::LetterFilter::default(), 200);
+    let letters = harness::ReviewStore::dead_letters(&store, &query)
+        .await
+        .unwrap();
+    let expected: i64 = ["exhausted", "hard", "poison"]
+        .iter()
+        .map(|kind| report["dead_letters"][kind].as_i64().unwrap())
+        .sum();
+    assert!(
+        expected > 0 && i64::try_from(letters.len()).unwrap() == expected,
+        "{report}"
+    );
+    let name = url.rsplit_once('/').unwrap().1;
+    let mut admin = <sqlx::PgConnection as sqlx::Connection>::connect(server.url())
+        .await
+        .unwrap();
+    let drop = format!("DROP DATABASE {name} WITH (FORCE)");
+    sqlx::raw_sql(sqlx::AssertSqlSafe(drop))
+        .execute(&mut admin)
+        .await
+        .unwrap();
+}

@@ -112,6 +112,12 @@ impl Db {
         &self.url
     }
 
+    /// Leaves the database where it is. Answers its URL.
+    pub fn keep(mut self) -> String {
+        self.name.clear();
+        self.url.clone()
+    }
+
     /// A store with a pool of its own.
     pub fn store(&self) -> PgStore {
         self.store_with(PgStoreConfig::default())
@@ -218,6 +224,9 @@ impl Db {
 impl Drop for Db {
     fn drop(&mut self) {
         let (name, url) = (std::mem::take(&mut self.name), self.server.url().to_owned());
+        if name.is_empty() {
+            return;
+        }
         // In a thread of its own, because a runtime may not be blocked in a drop. A server that is gone took the
         // database with it.
         let dropping = std::thread::spawn(move || {

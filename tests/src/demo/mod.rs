@@ -30,7 +30,7 @@ const SHORTENED: u64 = 300;
         {\"job_id\": \"0198f9a2-7c10-7b7e-9b1a-2f6f3c5d8e01\", \"payload\": {\"account\": \"ada\", \"points\": 10}}\n\
         with optional \"tenant_id\", \"correlation_id\", and in the payload \"then\": {\"fail_runs\": 2}, \"fail_hard\",\n\
         {\"panic_runs\": 1}, {\"kill_runs\": 1} or {\"sleep\": 50}. Any other line ends as a dead letter.\n\n\
-        PostgreSQL is taken from DATABASE_URL (a database of its own is created there and dropped again), from local\n\
+        PostgreSQL is taken from DATABASE_URL (a database of its own is created there, and dropped again without --keep), from local\n\
         binaries, or from Docker.\n\n\
         Exit code: 0 if the ledger is right, 1 if it is not, 2 for bad arguments or input, 3 if the demo could not run."
 )]
@@ -50,6 +50,10 @@ pub struct DemoArgs {
     /// Keep the real waits (30 s to 8 min, half an hour in all) instead of shortening them 300 times.
     #[arg(long)]
     real_time: bool,
+    /// Keep the database, to practise on its dead letters, and say where it is. Needs DATABASE_URL: a server of the demo's own
+    /// goes away with it.
+    #[arg(long)]
+    keep: bool,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -77,6 +81,10 @@ pub const AS_WORKER: &str = "as-worker";
 /// # Errors
 /// When the demo could not run to its end.
 pub async fn run(args: &DemoArgs, program: &Path) -> anyhow::Result<bool> {
+    if args.keep && std::env::var_os("DATABASE_URL").is_none_or(|url| url.is_empty()) {
+        let problem = "--keep: set DATABASE_URL to a server that stays, such as postgres://postgres@localhost/postgres";
+        return Err(BadInput(problem.to_owned()).into());
+    }
     let lines = match &args.input {
         Some(path) => input::read(path)?,
         None => input::generate(args.jobs, args.seed),
@@ -97,6 +105,9 @@ pub async fn run(args: &DemoArgs, program: &Path) -> anyhow::Result<bool> {
 
     let report = Report::make(&db, &lines, &expectation, steps, killed).await?;
     report.print(args)?;
+    if args.keep {
+        eprintln!("\nThe database stays:\nexport DATABASE_URL={}", db.keep());
+    }
     Ok(report.is_right())
 }
 
