@@ -76,7 +76,11 @@ impl Db {
             .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    async fn on(server: Postgres) -> anyhow::Result<Self> {
+    /// On a server that the test chose.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub async fn on(server: Postgres) -> anyhow::Result<Self> {
         let name = format!("harness_test_{}", random_id().simple());
         let mut admin = PgConnection::connect(server.url())
             .await
