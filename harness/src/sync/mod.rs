@@ -1,6 +1,8 @@
 //! What the harness's own concurrency is made of. These are std's and tokio's own types. For loom (`ci/loom`) the same
 //! names stand for models that keep the same contracts, so that what is explored is the consumer's code as it is.
 
+#[cfg(test)]
+mod contract;
 #[cfg(all(harness_loom, test))]
 mod modelled;
 

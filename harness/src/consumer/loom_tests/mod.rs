@@ -47,7 +47,7 @@ struct Bounds {
 
 impl Bounds {
     const ALL: Self = Self::of(None, None);
-    const TWO: Self = Self::of(Some(2), Some(3));
+    const TWO: Self = Self::of(Some(2), Some(4));
 
     const fn of(quick: Option<usize>, deep: Option<usize>) -> Self {
         Self { quick, deep }
