@@ -64,6 +64,7 @@ pub mod postgres;
 mod retry;
 mod review;
 mod sweep;
+mod sync;
 mod telemetry;
 mod time;
 mod trace;
