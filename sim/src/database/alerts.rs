@@ -12,29 +12,29 @@ use super::{Database, Tables};
 use crate::history::Fact;
 
 /// What a fingerprint owes: an incident of a kind, or, without one, the closing of its incidents.
-type Duty = Option<AlertKind>;
+pub(super) type Duty = Option<AlertKind>;
 
 const RESOLVE: Duty = None;
 
 #[derive(Debug, Clone, Default)]
-struct Stream {
-    last_sent_at: Option<Duration>,
-    next_attempt_at: Duration,
-    failures: u32,
-    claim: Option<Uuid>,
+pub(super) struct Stream {
+    pub(super) last_sent_at: Option<Duration>,
+    pub(super) next_attempt_at: Duration,
+    pub(super) failures: u32,
+    pub(super) claim: Option<Uuid>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
-    claim: Option<Uuid>,
-    on_record: bool,
+pub(super) struct Told {
+    pub(super) claim: Option<Uuid>,
+    pub(super) on_record: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Owed {
-    fingerprint: String,
-    written_at: Duration,
-    told: BTreeMap<AlertKind, Told>,
+pub(super) struct Owed {
+    pub(super) fingerprint: String,
+    pub(super) written_at: Duration,
+    pub(super) told: BTreeMap<AlertKind, Told>,
 }
 
 impl Owed {
@@ -44,17 +44,17 @@ impl Owed {
 }
 
 #[derive(Debug, Clone)]
-struct OpenIncident {
-    fingerprint: String,
-    sent_at: Duration,
+pub(super) struct OpenIncident {
+    pub(super) fingerprint: String,
+    pub(super) sent_at: Duration,
 }
 
 /// Which letter is covered by which incident, and which incidents are open.
 #[derive(Debug, Default)]
 pub struct Alerts {
-    streams: BTreeMap<(String, Duty), Stream>,
-    owed: BTreeMap<DeadLetterId, Owed>,
-    open: BTreeMap<Uuid, OpenIncident>,
+    pub(super) streams: BTreeMap<(String, Duty), Stream>,
+    pub(super) owed: BTreeMap<DeadLetterId, Owed>,
+    pub(super) open: BTreeMap<Uuid, OpenIncident>,
 }
 
 impl Alerts {

@@ -1,25 +1,27 @@
-//! The store as the harness sees it: statements over the network.
+//! The store as the harness sees it: statements over the network, or by a direct way.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, AlertDue, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason,
-    Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded,
-    ResolveClaim, ReviewStore, ReviewTx, Reviewer, Store, StoreError, SweepBatch, SweepStore,
-    WorkTx,
+    AlertClaim, AlertDue, AlertStore, CommitError, CountStore, DeadLetter, DeadLetterId,
+    DiscardReason, Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterCount, LetterFilter,
+    LetterQuery, NewDeadLetter, PendingStore, Recorded, ResolveClaim, ReviewStore, ReviewTx,
+    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
 };
 
-use super::Refusal;
+use super::direct::{Direct, Way};
 use super::server::{Outcome, Statement};
+use super::{Database, Refusal};
 use crate::history::{Key, Log};
 use crate::link::{Link, Post};
 
 /// A store on one host. Clones share its connection.
 #[derive(Clone)]
 pub struct SimStore {
-    link: Link<Statement, Outcome>,
+    link: Way,
     fence_wait: Duration,
 }
 
@@ -27,8 +29,24 @@ impl SimStore {
     /// A store whose twins wait `fence_wait` for a fence.
     pub fn new(post: Post, log: Log, fence_wait: Duration) -> Self {
         Self {
-            link: Link::new("database", post, log),
+            link: Way::Network(Link::new("database", post, log)),
             fence_wait,
+        }
+    }
+
+    /// A store without a network: every statement is answered where it is made, as soon as it may. Bookkeeping waits
+    /// `lock_wait` for a lock.
+    pub fn direct(database: &Database, fence_wait: Duration, lock_wait: Duration) -> Self {
+        Self {
+            link: Way::Direct(Direct::new(database, lock_wait)),
+            fence_wait,
+        }
+    }
+
+    /// Ends the connection of a direct store, and with it every transaction that it has open.
+    pub fn lose_connection(&self) {
+        if let Way::Direct(direct) = &self.link {
+            direct.lose();
         }
     }
 
@@ -283,6 +301,45 @@ impl ReviewStore for SimStore {
             Outcome::Discarded(discarded) => Ok(discarded),
             _ => Err(odd()),
         }
+    }
+}
+
+impl PendingStore for SimStore {
+    async fn pending(&self, filter: &LetterFilter) -> Result<Vec<DeadLetterId>, StoreError> {
+        let filter = LetterFilter {
+            status: Some(Status::PendingReview),
+            ..filter.clone()
+        };
+        let all = LetterQuery::first(filter, u32::MAX);
+        let letters = self.dead_letters(&all).await?;
+        Ok(letters.iter().map(|it| it.letter.id).collect())
+    }
+}
+
+impl CountStore for SimStore {
+    async fn count_dead_letters(
+        &self,
+        filter: &LetterFilter,
+        limit: u32,
+    ) -> Result<Vec<LetterCount>, StoreError> {
+        let all = LetterQuery::first(filter.clone(), u32::MAX);
+        let mut counts: BTreeMap<String, LetterCount> = BTreeMap::new();
+        // The oldest first.
+        for it in self.dead_letters(&all).await? {
+            let fingerprint = it.letter.fingerprint();
+            let count = counts.entry(fingerprint.clone()).or_insert(LetterCount {
+                fingerprint,
+                letters: 0,
+                first_at: it.created_at,
+                last_at: it.created_at,
+            });
+            count.letters += 1;
+            count.last_at = it.created_at;
+        }
+        let mut counts: Vec<_> = counts.into_values().collect();
+        counts.sort_by_key(|it| std::cmp::Reverse(it.letters));
+        counts.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(counts)
     }
 }
 

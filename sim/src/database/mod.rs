@@ -7,7 +7,9 @@
 mod alerts;
 mod bookkeeping;
 mod client;
+mod direct;
 mod review;
+mod rows;
 mod server;
 mod transactions;
 
@@ -132,6 +134,8 @@ pub struct Database {
     /// Of 1,000 statements of handlers and commits, how many meet contention.
     contention_per_mille: u64,
     dice: Arc<LoggedEntropy>,
+    /// Whether it ends transactions in which nothing happens.
+    limits_idle: bool,
 }
 
 impl Database {
@@ -145,6 +149,16 @@ impl Database {
             log,
             broker,
             contention_per_mille: knobs.contention_per_mille,
+            limits_idle: true,
+        }
+    }
+
+    /// The same, with a server that never ends a transaction because nothing happens in it.
+    #[must_use]
+    pub fn without_idle_limits(self) -> Self {
+        Self {
+            limits_idle: false,
+            ..self
         }
     }
 

@@ -15,7 +15,7 @@ use crate::link::{Named, Post, Session};
 use crate::timeline::Timeline;
 
 /// How long bookkeeping waits for a lock.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// A statement.
 pub(super) enum Statement {
@@ -147,9 +147,27 @@ pub(super) enum Outcome {
 pub(super) struct DatabaseSession {
     database: Database,
     id: u64,
+    /// How long bookkeeping waits for a lock.
+    lock_wait: Duration,
 }
 
 impl DatabaseSession {
+    pub(super) fn new(database: &Database, lock_wait: Duration) -> Self {
+        let mut state = database.state();
+        state.next += 1;
+        let id = state.next;
+        drop(state);
+        Self {
+            database: database.clone(),
+            id,
+            lock_wait,
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     async fn execute(&self, statement: Statement) -> Result<Outcome, Refusal> {
         let database = &self.database;
         Ok(match statement {
@@ -188,7 +206,7 @@ impl DatabaseSession {
                 Outcome::Done
             }
             Statement::Record(letter) => {
-                Outcome::Recorded(database.record(self.id, &letter, LOCK_WAIT).await?)
+                Outcome::Recorded(database.record(self.id, &letter, self.lock_wait).await?)
             }
             Statement::Ping => Outcome::Now(Timeline::calendar(database.timeline.now())),
             Statement::Letter(id) => Outcome::Letter(Box::new(
@@ -197,16 +215,16 @@ impl DatabaseSession {
             Statement::Letters(query) => {
                 Outcome::Letters(database.look(|tables| query.page(tables.letters.values())))
             }
-            Statement::LockLetter { tx, id } => {
-                Outcome::Letter(Box::new(database.lock_letter(tx, id, LOCK_WAIT).await?))
-            }
+            Statement::LockLetter { tx, id } => Outcome::Letter(Box::new(
+                database.lock_letter(tx, id, self.lock_wait).await?,
+            )),
             Statement::MarkReplayed { tx, by } => {
                 database.mark_replayed(tx, &by)?;
                 Outcome::Done
             }
             Statement::Discard { id, reason, by } => Outcome::Discarded(
                 database
-                    .discard(self.id, id, &reason, &by, LOCK_WAIT)
+                    .discard(self.id, id, &reason, &by, self.lock_wait)
                     .await?,
             ),
             Statement::Sweep(batch) => Outcome::Rows(database.sweep(&batch)),
@@ -256,14 +274,7 @@ impl Session<Statement, Outcome> for DatabaseSession {
 /// When the port cannot be bound.
 pub async fn serve(database: Database, post: Post, log: Log) -> std::io::Result<()> {
     crate::link::serve(post, log, move || {
-        let mut state = database.state();
-        state.next += 1;
-        let id = state.next;
-        drop(state);
-        DatabaseSession {
-            database: database.clone(),
-            id,
-        }
+        DatabaseSession::new(&database, LOCK_WAIT)
     })
     .await
 }

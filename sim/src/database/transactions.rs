@@ -51,6 +51,9 @@ impl Database {
 
     /// The server ends a session that is idle in its transaction for so long.
     pub(super) fn limit_idle(&self, id: u64, limit: Duration) {
+        if !self.limits_idle {
+            return;
+        }
         let database = self.clone();
         let waiting = tokio::spawn(async move {
             database.timeline.sleep(limit).await;
