@@ -236,12 +236,17 @@ impl Real {
             WHERE datname = current_database() AND application_name = 'job-harness'";
         let deadline = self.clock.elapsed() + DEADLINE;
         loop {
-            let left: i64 =
-                sqlx::query_scalar(end).fetch_one(&mut self.monitor).await.unwrap();
+            let left: i64 = sqlx::query_scalar(end)
+                .fetch_one(&mut self.monitor)
+                .await
+                .unwrap();
             if left == 0 {
                 return;
             }
-            assert!(self.clock.elapsed() < deadline, "{left} connections do not end");
+            assert!(
+                self.clock.elapsed() < deadline,
+                "{left} connections do not end"
+            );
             tokio::task::yield_now().await;
         }
     }

@@ -62,7 +62,7 @@ impl SimStore {
             Ok(Outcome::Refused(refusal @ Refusal::NoTransaction)) => {
                 Err(StoreError::Away(refusal.into()))
             }
-            Ok(Outcome::Refused(refusal @ Refusal::Aborted)) => {
+            Ok(Outcome::Refused(refusal @ (Refusal::Aborted | Refusal::NotPending))) => {
                 Err(StoreError::Refused(refusal.into()))
             }
             Ok(outcome) => Ok(outcome),
@@ -79,6 +79,7 @@ impl SimStore {
             tx,
             epoch: self.link.epoch(),
             job: None,
+            fenced: false,
             ended: false,
         })
     }
@@ -95,6 +96,8 @@ struct Open {
     tx: u64,
     epoch: u64,
     job: Option<JobId>,
+    /// Whether it holds a fence.
+    fenced: bool,
     ended: bool,
 }
 
@@ -194,7 +197,10 @@ impl WorkTx for SimTx {
             deadline,
         };
         match open.execute(statement).await? {
-            Outcome::Fenced(verdict) => Ok(verdict),
+            Outcome::Fenced(verdict) => {
+                open.fenced |= verdict == FenceVerdict::Acquired;
+                Ok(verdict)
+            }
             _ => Err(odd()),
         }
     }
@@ -205,6 +211,11 @@ impl WorkTx for SimTx {
 
     async fn commit(mut self) -> Result<(), CommitError> {
         let open = &mut self.0.0;
+        if !open.fenced {
+            return Err(CommitError::Refused(
+                "the transaction holds no fence".into(),
+            ));
+        }
         match open
             .execute(Statement::Commit {
                 tx: open.tx,
@@ -380,12 +391,10 @@ impl AlertStore for SimStore {
     async fn alert_delivered(
         &self,
         claim: &AlertClaim,
-        _: Option<&ExternalId>,
+        external_id: Option<&ExternalId>,
     ) -> Result<u64, StoreError> {
-        match self
-            .execute(Statement::AlertDelivered(Box::new(claim.clone())), None)
-            .await?
-        {
+        let statement = Statement::AlertDelivered(Box::new(claim.clone()), external_id.cloned());
+        match self.execute(statement, None).await? {
             Outcome::Rows(rows) => Ok(rows),
             _ => Err(odd()),
         }

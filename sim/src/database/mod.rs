@@ -87,6 +87,9 @@ pub enum Refusal {
     /// An earlier statement failed.
     #[error("the transaction is aborted")]
     Aborted,
+    /// Somebody decided about the dead letter before.
+    #[error("the dead letter is no longer pending")]
+    NotPending,
 }
 
 #[derive(Debug)]
@@ -102,6 +105,16 @@ struct Transaction {
     aborted: bool,
     /// Ends it when it is idle for too long.
     idle: Option<IdleLimit>,
+}
+
+impl Transaction {
+    fn holds_key(&self, key: &Key) -> bool {
+        !self.aborted && self.key.as_ref() == Some(key)
+    }
+
+    fn holds_letter(&self, letter: DeadLetterId) -> bool {
+        !self.aborted && self.letter == Some(letter)
+    }
 }
 
 #[derive(Debug, Default)]

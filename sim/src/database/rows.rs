@@ -76,7 +76,8 @@ impl Tables {
                 or_dash(stream.claim),
             ));
         }
-        for (id, incident) in &self.alerts.open {
+        let incidents = self.alerts.incidents.iter();
+        for (id, incident) in incidents.filter(|(_, it)| it.is_open()) {
             rows.push(format!(
                 "incident {id}: {} sent {}",
                 incident.fingerprint,

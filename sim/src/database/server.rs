@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, AlertDue, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey,
+    AlertClaim, AlertDue, DeadLetter, DeadLetterId, DiscardReason, Discarded, ExternalId, FenceKey,
     FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded, ResolveClaim, Reviewer, SweepBatch,
 };
 use uuid::Uuid;
@@ -68,7 +68,7 @@ pub(super) enum Statement {
         due: AlertDue,
         lease: Duration,
     },
-    AlertDelivered(Box<AlertClaim>),
+    AlertDelivered(Box<AlertClaim>, Option<ExternalId>),
     AlertFailed {
         claim: Box<AlertClaim>,
         retry_after: Duration,
@@ -105,7 +105,7 @@ impl Named for Statement {
             Self::Discard { .. } => "discard",
             Self::Sweep(_) => "sweep",
             Self::ClaimAlert { .. } => "claim_alert",
-            Self::AlertDelivered(_) => "alert_delivered",
+            Self::AlertDelivered(..) => "alert_delivered",
             Self::AlertFailed { .. } => "alert_failed",
             Self::ClaimResolve { .. } => "claim_resolve",
             Self::IncidentResolved(_) => "incident_resolved",
@@ -233,7 +233,9 @@ impl DatabaseSession {
                 due,
                 lease,
             } => Outcome::Claim(Box::new(database.claim_alert(claim_id, &due, lease))),
-            Statement::AlertDelivered(claim) => Outcome::Rows(database.alert_delivered(&claim)),
+            Statement::AlertDelivered(claim, external_id) => {
+                Outcome::Rows(database.alert_delivered(&claim, external_id))
+            }
             Statement::AlertFailed { claim, retry_after } => {
                 database.alert_failed(&claim, retry_after);
                 Outcome::Done
