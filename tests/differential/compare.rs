@@ -28,6 +28,17 @@ pub struct Difference {
     pub lines: Vec<Line>,
 }
 
+impl Difference {
+    /// Where it shows.
+    pub fn last(&self) -> String {
+        let differ = self.lines.iter().filter(|line| line.simulated != line.real);
+        let lines: Vec<_> = differ
+            .map(|it| format!("{} | {} | {}", it.what.trim(), it.simulated, it.real))
+            .collect();
+        lines.join("\n")
+    }
+}
+
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |of: fn(&Line) -> &str, least: usize| {

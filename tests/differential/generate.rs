@@ -8,8 +8,26 @@ use sim::plan::Knobs;
 use crate::script::{ACTORS, Act, Key, Page, State, Step};
 use crate::simulated::{FIRST_COME, Simulated};
 
+/// What a script is about: everything, but of one thing more.
+#[derive(Debug, Clone, Copy)]
+pub enum Theme {
+    Meeting,
+    Sweeping,
+    Alerting,
+}
+
+impl Theme {
+    const ALL: [Self; 3] = [Self::Meeting, Self::Sweeping, Self::Alerting];
+
+    /// The seeds of its scripts.
+    pub fn seeds(self) -> impl Iterator<Item = u64> {
+        (self as u64..).step_by(Self::ALL.len())
+    }
+}
+
 struct Dice {
     entropy: SeededEntropy,
+    theme: Theme,
     letters: u8,
     claims: u8,
 }
@@ -35,10 +53,13 @@ impl Dice {
         of[0].1.clone()
     }
 
-    /// Few of them, so that clients meet.
+    /// Few of them, so that clients meet. A sweep chooses among several.
     fn key(&self) -> Key {
         Key {
-            job: self.weighted(&[(3, 0), (1, 1)]),
+            job: match self.theme {
+                Theme::Sweeping => self.weighted(&[(1, 0), (1, 1), (1, 2)]),
+                _ => self.weighted(&[(3, 0), (1, 1)]),
+            },
             consumer: self.weighted(&[(7, 0), (1, 1)]),
         }
     }
@@ -49,7 +70,8 @@ impl Dice {
 
     /// One that is there, most of the time.
     fn letter(&self) -> u8 {
-        u8::try_from(self.below(u64::from(self.letters) + 1)).unwrap_or(0)
+        let none = u64::from(self.letters == 0 || self.below(20) == 0);
+        u8::try_from(self.below(u64::from(self.letters) + none)).unwrap_or(0)
     }
 
     fn claim(&self) -> u8 {
@@ -62,15 +84,20 @@ impl Dice {
     }
 
     fn idle(&mut self, written: &[Act]) -> Act {
+        let [sweeping, alerting] = match self.theme {
+            Theme::Meeting => [2, 2],
+            Theme::Sweeping => [40, 1],
+            Theme::Alerting => [1, 60],
+        };
         match self.weighted(&[
-            (44, 0),
+            (52, 0),
             (20, 1),
-            (9, 2),
+            (6, 2),
             (10, 3),
-            (7, 4),
+            (sweeping, 4),
             (2, 5),
             (3, 6),
-            (8, 7),
+            (alerting, 7),
         ]) {
             0 => Act::Begin,
             1 if !written.is_empty() && self.below(6) == 0 => self.one_of(written),
@@ -146,38 +173,55 @@ impl Dice {
         }
     }
 
+    /// A transaction that can do no good any more: most clients end it properly, because closing a connection is expensive.
+    fn spoiled(&self) -> Act {
+        self.weighted(&[
+            (20, Act::Rollback),
+            (2, Act::Commit),
+            (2, Act::Effect),
+            (1, Act::SwallowError),
+            (1, Act::LoseConnection),
+        ])
+    }
+
     fn working(&self, fenced: bool) -> Act {
         let fence = Act::Fence {
             key: self.key(),
             generation: self.generation(),
             ttl_hours: self.one_of(&[1, 48]),
         };
-        let [first, effect, commit] = if fenced { [4, 22, 36] } else { [74, 4, 4] };
+        let [first, effect, commit] = if fenced { [3, 24, 22] } else { [84, 2, 1] };
         self.weighted(&[
             (first, fence),
             (effect, Act::Effect),
             (commit, Act::Commit),
-            (15, Act::Rollback),
-            (6, Act::SwallowError),
-            (3, Act::Drop),
-            (3, Act::LoseConnection),
+            (12, Act::Rollback),
+            (3, Act::SwallowError),
+            (1, Act::Drop),
+            (1, Act::LoseConnection),
         ])
     }
 
-    fn act(&mut self, state: State, written: &[Act]) -> Option<Act> {
-        if self.below(30) == 0 {
-            let seconds = self.one_of(&[1, 2, 5, 90, 2 * 3_600, 50 * 3_600]);
+    fn act(&mut self, state: State, spoiled: bool, written: &[Act]) -> Option<Act> {
+        let (one_in, times): (u64, &[u64]) = match self.theme {
+            Theme::Meeting => (30, &[1, 2, 5]),
+            Theme::Sweeping => (8, &[2 * 3_600, 50 * 3_600]),
+            Theme::Alerting => (15, &[90, 15 * 60, 2 * 3_600]),
+        };
+        if self.below(one_in) == 0 {
+            let seconds = self.one_of(times);
             return Some(Act::Advance { seconds });
         }
         match state {
             State::Idle => Some(self.idle(written)),
+            State::Working { .. } if spoiled => Some(self.spoiled()),
             State::Working { fenced } => Some(self.working(fenced)),
             State::Reviewing => Some(self.weighted(&[
-                (7, Act::MarkReplayed),
-                (2, Act::Drop),
+                (10, Act::MarkReplayed),
+                (3, Act::Drop),
                 (1, Act::LoseConnection),
             ])),
-            State::Blocked => (self.below(20) == 0).then_some(Act::LoseConnection),
+            State::Blocked => (self.below(40) == 0).then_some(Act::LoseConnection),
         }
     }
 }
@@ -186,16 +230,18 @@ impl Dice {
 pub fn script(knobs: &Knobs, seed: u64) -> Vec<Step> {
     let mut dice = Dice {
         entropy: SeededEntropy::new(seed),
+        theme: Theme::ALL[usize::try_from(seed % 3).unwrap_or(0)],
         letters: 0,
         claims: 0,
     };
     let mut sim = Simulated::new(knobs);
-    let clients = 2 + dice.below(ACTORS as u64 - 1);
+    let clients = dice.weighted(&[(1, 2), (2, 3), (3, ACTORS as u64)]);
     let steps = 6 + dice.below(19);
     let (mut script, mut written) = (Vec::new(), Vec::new());
+    let mut spoiled = [false; ACTORS];
     while (script.len() as u64) < steps {
         let actor = usize::try_from(dice.below(clients)).unwrap_or(0);
-        let Some(act) = dice.act(sim.state(actor), &written) else {
+        let Some(act) = dice.act(sim.state(actor), spoiled[actor], &written) else {
             continue;
         };
         if matches!(act, Act::Record { .. }) {
@@ -206,10 +252,17 @@ pub fn script(knobs: &Knobs, seed: u64) -> Vec<Step> {
         if let Act::Advance { seconds } = step.act {
             let mut left = Duration::from_secs(seconds);
             while !left.is_zero() {
-                left = sim.advance(left, &FIRST_COME).0;
+                let ended;
+                (left, ended) = sim.advance(left, &FIRST_COME);
+                ended.iter().for_each(|it| spoiled[it.actor] = true);
             }
         } else {
-            sim.step(&step, &FIRST_COME);
+            if step.act == Act::Begin {
+                spoiled[actor] = false;
+            }
+            for it in sim.step(&step, &FIRST_COME) {
+                spoiled[it.actor] |= !["acquired", "done"].contains(&it.said.as_str());
+            }
         }
         script.push(step);
     }

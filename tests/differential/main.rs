@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod broken;
 mod compare;
 mod generate;
+mod kept;
 mod random;
 mod real;
 mod script;

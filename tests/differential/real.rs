@@ -109,7 +109,6 @@ const TABLES: [&str; 6] = [
 
 /// What `Tables::rows` tells of the simulated database.
 const ROWS: &str = "
-    WITH ms AS (SELECT timestamptz '2026-01-01 00:00:00Z' AS zero)
     SELECT format('fence %s %s: processed %s, expires %s', job_id, consumer,
                   script.ms(processed_at), script.ms(expires_at))
         FROM core.processed_jobs
@@ -134,9 +133,9 @@ const ROWS: &str = "
         FROM core.alert_incidents WHERE resolved_at IS NULL AND external_id IS NOT NULL";
 
 const FORMATS: &str = "
-    CREATE FUNCTION script.ms(at timestamptz) RETURNS text LANGUAGE sql AS
+    CREATE FUNCTION script.ms(at timestamptz) RETURNS text LANGUAGE sql IMMUTABLE AS
         $$ SELECT coalesce(round(extract(epoch FROM at - timestamptz '2026-01-01 00:00:00Z') * 1000)::text, '-') $$;
-    CREATE FUNCTION script.yes(value boolean) RETURNS text LANGUAGE sql AS
+    CREATE FUNCTION script.yes(value boolean) RETURNS text LANGUAGE sql IMMUTABLE AS
         $$ SELECT CASE WHEN value THEN 'true' ELSE 'false' END $$;";
 
 /// Clients of this database that wait for a lock.
@@ -150,6 +149,9 @@ const BLOCKED: &str = "
 const IN_TRANSACTION: &str = "
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name = 'job-harness' AND state <> 'idle'";
+
+/// Between two looks at the server. Looking without a pause takes from it what it needs to get ready.
+const POLL: Duration = Duration::from_millis(1);
 
 /// Scripts after which dead rows are cleared out.
 const TRUNCATE_EVERY: u64 = 500;
@@ -369,6 +371,7 @@ impl Real {
                 self.clock.elapsed() < deadline,
                 "connection {pid:?} does not end"
             );
+            self.clock.sleep(POLL).await;
         }
     }
 
@@ -392,8 +395,7 @@ impl Real {
                 self.clock.elapsed() < deadline,
                 "{open} in transactions, not {expected}"
             );
-            // The closing is done by tasks of this runtime.
-            tokio::task::yield_now().await;
+            self.clock.sleep(POLL).await;
         }
     }
 
