@@ -7,6 +7,7 @@ mod broken;
 mod compare;
 mod generate;
 mod kept;
+mod machine;
 mod random;
 mod real;
 mod script;

@@ -282,10 +282,6 @@ impl Real {
             .unwrap();
     }
 
-    pub fn state(&self, actor: usize) -> State {
-        self.free.get(&actor).map_or(State::Blocked, Held::state)
-    }
-
     pub async fn rows(&mut self) -> Vec<String> {
         let mut rows: Vec<String> = sqlx::query_scalar(ROWS)
             .fetch_all(&mut self.monitor)

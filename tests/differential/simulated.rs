@@ -102,15 +102,6 @@ impl Simulated {
         }
     }
 
-    /// A direct store, and its clock and database, for other tests.
-    pub fn parts(&self) -> (SimStore, Timeline, Database) {
-        (
-            self.stores[0].clone(),
-            self.timeline.clone(),
-            self.database.clone(),
-        )
-    }
-
     pub fn state(&self, actor: usize) -> State {
         match &self.actors[actor] {
             Actor::Free(held) => held.state(),
