@@ -57,7 +57,7 @@ impl fmt::Display for Difference {
                 write!(f, "   <-- differs")?;
             }
             if let Some(detail) = &line.detail {
-                write!(f, " ({detail})")?;
+                write!(f, " ({})", detail.lines().next().unwrap_or_default())?;
             }
             writeln!(f)?;
         }

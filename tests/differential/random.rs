@@ -51,7 +51,7 @@ async fn lane(first: u64, end: u64, step: u64) -> Shown {
 #[test]
 fn s1_s2_s4_s8_s9_s10_the_simulated_store_does_what_postgresql_does() {
     const LANES: u64 = 3;
-    let scripts = number("DIFFERENTIAL_SCRIPTS", 1_200);
+    let scripts = number("DIFFERENTIAL_SCRIPTS", 800);
     let from = number("DIFFERENTIAL_FROM", 0);
     let clock = SystemClock::new();
     let lanes: Vec<_> = (0..LANES)

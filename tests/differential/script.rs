@@ -198,7 +198,7 @@ impl fmt::Display for Step {
             .get(self.actor)
             .unwrap_or(&"?");
         match &self.act {
-            Act::Advance { seconds } => return write!(f, "{seconds} s pass"),
+            Act::Advance { seconds } => write!(f, "{seconds} s pass"),
             Act::Fence {
                 key,
                 generation,

@@ -52,6 +52,8 @@ pub struct Ended {
     pub said: String,
 }
 
+// There are four of them.
+#[allow(clippy::large_enum_variant)]
 enum Actor {
     Free(Held<Sim>),
     Busy(BoxFuture<'static, Done<Sim>>),
