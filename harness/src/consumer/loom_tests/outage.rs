@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use futures_util::future::BoxFuture;
 
 use super::world::{Alarms, Doing, World, step};
-use super::{Bounds, Seen, Shared, explore, refute, spawn};
+use super::{Seen, Shared, explore, refute, spawn};
 use crate::consumer::Shutdown;
 use crate::ports::store::Store as _;
 use crate::sync::block_on;
@@ -46,13 +46,9 @@ fn wait(shared: Shared, shutdown: Shutdown) -> BoxFuture<'static, ()> {
 
 #[test]
 fn l1_an_outage_that_begins_while_the_store_answers_is_not_forgotten() {
-    explore(
-        Bounds::ALL,
-        &["ended by an answer", "ended by shutdown"],
-        |seen| {
-            away_again(seen, wait);
-        },
-    );
+    explore(None, &["ended by an answer", "ended by shutdown"], |seen| {
+        away_again(seen, wait);
+    });
 }
 
 /// The report is cleared when the answer has come.
@@ -66,7 +62,7 @@ fn wait_and_clear(shared: Shared, _: Shutdown) -> BoxFuture<'static, ()> {
 
 #[test]
 fn broken_a_report_that_is_cleared_after_the_answer() {
-    refute(Bounds::ALL, "an outage was forgotten", |seen| {
+    refute(None, "an outage was forgotten", |seen| {
         away_again(seen, wait_and_clear)
     });
 }
