@@ -66,3 +66,45 @@ fn broken_a_report_that_is_cleared_after_the_answer() {
         away_again(seen, wait_and_clear)
     });
 }
+
+/// The store stays away, and shutdown begins at any time.
+fn stopped_while_away(seen: &Seen, wait: Wait) {
+    let world = World::new(&[]);
+    world.go_away();
+    let shared = world.shared(1, 0, &Alarms::default(), {
+        let world = world.clone();
+        move |_| Doing::work(&world, Box::pin(step()))
+    });
+    let shutdown = Shutdown::new();
+    let operator = spawn({
+        let shutdown = shutdown.clone();
+        move || shutdown.begin()
+    });
+    block_on(wait(shared, shutdown));
+    operator.join().unwrap();
+    seen.note("stopped");
+}
+
+#[test]
+fn l1_shutdown_ends_the_wait_for_a_store_that_stays_away() {
+    explore(None, &["stopped"], |seen| stopped_while_away(seen, wait));
+}
+
+/// Looks whether shutdown began, and then sleeps.
+fn wait_and_sleep(shared: Shared, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        while !shutdown.has_begun() && shared.store.ping().await.is_err() {
+            if !shutdown.has_begun() {
+                let mut backoff = shared.outage_backoff();
+                shared.env.clock.sleep(backoff.next_wait()).await;
+            }
+        }
+    })
+}
+
+#[test]
+fn broken_a_wait_for_the_store_that_shutdown_does_not_end() {
+    refute(None, "deadlock", |seen| {
+        stopped_while_away(seen, wait_and_sleep);
+    });
+}
