@@ -64,8 +64,8 @@ fn l1_a_token_wakes_everybody_and_stays_cancelled() {
         drop(gone);
         assert!(!same.is_cancelled() && !woken(&one) && !woken(&other));
         token.cancel();
-        token.cancel();
         assert!(same.is_cancelled() && woken(&one) && woken(&other));
+        token.cancel();
         assert!(poll(&one, ones.as_mut()).is_ready());
         assert!(poll(&other, others.as_mut()).is_ready());
         assert!(poll(&one, pin!(same.cancelled())).is_ready());

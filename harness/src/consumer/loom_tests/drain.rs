@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use futures_util::future::BoxFuture;
 
 use super::world::{Alarms, Answer, Doing, PATIENCE, REST, World, step};
-use super::{Bounds, Seen, Shared, explore, refute, spawn};
+use super::{Seen, Shared, explore, refute, spawn};
 use crate::consumer::{Consumer, DeferReason, Delivery, DrainReport, Shutdown};
 use crate::ports::queue::QueuePort as _;
 use crate::sync::{CancellationToken, JoinSet, block_on};
@@ -49,7 +49,7 @@ where
 
 #[test]
 fn s3_what_waits_for_a_permit_when_the_drain_begins_goes_back() {
-    explore(Bounds::TWO, &["1 applied"], |seen| {
+    explore(Some(2), &["1 applied"], |seen| {
         waits_for_a_permit(seen, super::hold);
     });
 }
@@ -69,7 +69,7 @@ async fn hold_not_asked_again(shared: Shared, delivery: Delivery) {
 
 #[test]
 fn broken_a_drain_that_is_not_asked_again() {
-    refute(Bounds::TWO, "started after the drain began", |seen| {
+    refute(Some(2), "started after the drain began", |seen| {
         waits_for_a_permit(seen, hold_not_asked_again);
     });
 }
@@ -88,7 +88,7 @@ async fn hold_asked_once(shared: Shared, delivery: Delivery) {
 
 #[test]
 fn broken_a_drain_that_is_asked_once() {
-    refute(Bounds::TWO, "started after the drain began", |seen| {
+    refute(Some(2), "started after the drain began", |seen| {
         waits_for_a_permit(seen, hold_asked_once);
     });
 }
@@ -143,7 +143,7 @@ fn s3_every_delivery_has_one_answer_whenever_the_drain_begins() {
         "1 applied, 0 dropped, 0 abandoned",
         "2 applied, 0 dropped, 0 abandoned",
     ];
-    explore(Bounds::TWO, &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         drained(seen, &["one", "other"], &Alarms::default(), drain);
     });
 }
@@ -155,7 +155,7 @@ fn s4_a_run_that_is_dropped_when_patience_ends_has_one_outcome() {
         "0 applied, 1 dropped, 0 abandoned",
         "1 applied, 0 dropped, 0 abandoned",
     ];
-    explore(Bounds::TWO, &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         drained(seen, &["one"], &Alarms::of(&[PATIENCE]), drain);
     });
 }
@@ -170,7 +170,7 @@ fn s3_what_is_abandoned_when_the_grace_period_ends_is_reported() {
         "1 applied, 0 dropped, 0 abandoned",
         "1 applied, 0 dropped, 1 abandoned",
     ];
-    explore(Bounds::TWO, &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         drained(seen, &["one"], &Alarms::of(&[PATIENCE, REST]), drain);
     });
 }
@@ -186,7 +186,7 @@ fn drain_by_killing(shared: Shared, mut tasks: JoinSet<()>) -> BoxFuture<'static
 
 #[test]
 fn broken_a_drain_that_kills_its_tasks() {
-    refute(Bounds::TWO, "handed out and forgotten", |seen| {
+    refute(Some(3), "handed out and forgotten", |seen| {
         drained(seen, &["one"], &Alarms::default(), drain_by_killing);
     });
 }
@@ -202,7 +202,7 @@ fn drain_and_leave(shared: Shared, tasks: JoinSet<()>) -> BoxFuture<'static, usi
 
 #[test]
 fn broken_a_drain_that_leaves_before_its_tasks() {
-    refute(Bounds::TWO, "after the consumer had stopped", |seen| {
+    refute(Some(3), "after the consumer had stopped", |seen| {
         drained(seen, &["one"], &Alarms::default(), drain_and_leave);
     });
 }
@@ -220,7 +220,7 @@ fn drain_counted_too_early(shared: Shared, mut tasks: JoinSet<()>) -> BoxFuture<
 
 #[test]
 fn broken_a_drain_that_counts_before_its_tasks_have_ended() {
-    refute(Bounds::TWO, "handed out and forgotten", |seen| {
+    refute(Some(3), "handed out and forgotten", |seen| {
         drained(seen, &["one"], &Alarms::default(), drain_counted_too_early);
     });
 }
@@ -265,9 +265,7 @@ fn s3_nothing_that_was_handed_out_is_forgotten_whenever_shutdown_begins() {
         "1 handed out, 0 applied",
         "1 handed out, 1 applied",
     ];
-    explore(Bounds::TWO, &outcomes, |seen| {
-        stopped_at_any_time(seen, run)
-    });
+    explore(Some(3), &outcomes, |seen| stopped_at_any_time(seen, run));
 }
 
 /// The loop of `consume`, with one step of it replaced.
@@ -311,7 +309,7 @@ async fn looped(
 /// What the broker hands out while shutdown begins is dropped.
 #[test]
 fn broken_a_receive_that_shutdown_interrupts() {
-    refute(Bounds::TWO, "handed out and forgotten", |seen| {
+    refute(Some(3), "handed out and forgotten", |seen| {
         stopped_at_any_time(seen, |shared, shutdown| {
             Box::pin(looped(shared, shutdown, true, true))
         });
@@ -321,7 +319,7 @@ fn broken_a_receive_that_shutdown_interrupts() {
 /// Shutdown begins between the look and the sleep, and nobody is woken.
 #[test]
 fn broken_a_sleep_that_shutdown_does_not_end() {
-    refute(Bounds::TWO, "deadlock", |seen| {
+    refute(Some(3), "deadlock", |seen| {
         stopped_at_any_time(seen, |shared, shutdown| {
             Box::pin(looped(shared, shutdown, false, false))
         });
@@ -357,14 +355,14 @@ fn taken_in_turn(seen: &Seen, prefetch: usize, run: Run) {
 
 #[test]
 fn l1_two_jobs_and_one_place_both_get_their_turn() {
-    explore(Bounds::TWO, &["1 held at once"], |seen| {
+    explore(Some(3), &["1 held at once"], |seen| {
         taken_in_turn(seen, 0, run);
     });
 }
 
 #[test]
 fn l1_two_jobs_and_one_permit_both_get_their_turn() {
-    explore(Bounds::TWO, &["1 held at once", "2 held at once"], |seen| {
+    explore(Some(2), &["2 held at once"], |seen| {
         taken_in_turn(seen, 1, run);
     });
 }
@@ -385,7 +383,7 @@ async fn hold_without_keeping_the_permit(shared: Shared, delivery: Delivery) {
 
 #[test]
 fn broken_a_permit_that_is_not_kept() {
-    refute(Bounds::TWO, "as many at work as permits", |seen| {
+    refute(Some(2), "as many at work as permits", |seen| {
         taken_in_turn(seen, 1, |shared, shutdown| {
             Box::pin(async move {
                 let mut tasks = JoinSet::new();

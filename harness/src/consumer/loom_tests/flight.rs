@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use uuid::Uuid;
 
 use super::world::{Alarms, Answer, Doing, World, step};
-use super::{Bounds, Seen, explore, refute, spawn};
+use super::{Seen, explore, refute, spawn};
 use crate::consumer::single_flight::{Flight, SingleFlight};
 use crate::ids::JobId;
 use crate::sync::{AtomicBool, JoinSet, Mutex, block_on};
@@ -56,7 +56,7 @@ fn three_twins<T: Flights>(seen: &Seen) {
 #[test]
 fn s1_no_two_twins_run_in_one_process() {
     let outcomes = ["1 entered", "2 entered", "3 entered"];
-    explore(Bounds::ALL, &outcomes, three_twins::<SingleFlight>);
+    explore(None, &outcomes, three_twins::<SingleFlight>);
 }
 
 /// Looks first, and enters then.
@@ -86,7 +86,7 @@ impl Flights for LookedFirst {
 
 #[test]
 fn broken_a_flight_that_is_looked_for_and_then_entered() {
-    refute(Bounds::ALL, "two twins inside", three_twins::<LookedFirst>);
+    refute(None, "two twins inside", three_twins::<LookedFirst>);
 }
 
 /// Makes the guard before it is known whose the flight is, and drops it if it is another's.
@@ -104,17 +104,13 @@ impl Flights for GuardedTooEarly {
 
 #[test]
 fn broken_a_guard_that_is_made_too_early() {
-    refute(
-        Bounds::ALL,
-        "two twins inside",
-        three_twins::<GuardedTooEarly>,
-    );
+    refute(None, "two twins inside", three_twins::<GuardedTooEarly>);
 }
 
 /// Two twins and two permits: the second is deferred while the first runs, and is a duplicate after it.
 #[test]
 fn s1_twins_have_one_effect_and_never_meet_in_the_store() {
-    explore(Bounds::TWO, &["busy", "duplicate"], |seen| {
+    explore(Some(3), &["busy", "duplicate"], |seen| {
         let world = World::new(&["one", "one"]);
         let shared = world.shared(2, 0, &Alarms::default(), {
             let world = world.clone();

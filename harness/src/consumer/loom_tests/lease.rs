@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::world::{Alarms, Answer, Doing, EXTENSION, Extending, World, step};
-use super::{Bounds, Seen, Shared, explore, refute, spawn};
+use super::{Seen, Shared, explore, refute, spawn};
 use crate::consumer::Delivery;
 use crate::ports::queue::QueuePort as _;
 use crate::sync::{AtomicBool, JoinSet, block_on};
@@ -39,7 +39,7 @@ where
 #[test]
 fn s6_no_lease_is_extended_after_its_answer() {
     let outcomes = ["0 extensions", "1 extensions", "2 extensions"];
-    explore(Bounds::of(Some(3), None), &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         kept(seen, Extending::Granted, super::hold);
     });
 }
@@ -47,7 +47,7 @@ fn s6_no_lease_is_extended_after_its_answer() {
 #[test]
 fn s3_a_lost_lease_ends_the_extensions_and_not_the_work() {
     let outcomes = ["0 extensions", "1 extensions"];
-    explore(Bounds::of(Some(3), None), &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         kept(seen, Extending::Lost, super::hold);
     });
 }
@@ -55,7 +55,7 @@ fn s3_a_lost_lease_ends_the_extensions_and_not_the_work() {
 #[test]
 fn l1_an_extension_that_is_never_answered_does_not_hold_up_the_answer() {
     let outcomes = ["0 extensions", "1 extensions"];
-    explore(Bounds::of(Some(3), None), &outcomes, |seen| {
+    explore(Some(3), &outcomes, |seen| {
         kept(seen, Extending::Unanswered, super::hold);
     });
 }
@@ -89,7 +89,7 @@ async fn hold_kept_by_a_task(shared: Shared, delivery: Delivery) {
 #[test]
 fn broken_a_lease_that_is_kept_by_another_task() {
     refute(
-        Bounds::of(Some(3), None),
+        Some(3),
         "a lease extended after its delivery was answered",
         |seen| {
             kept(seen, Extending::Granted, hold_kept_by_a_task);
@@ -117,7 +117,7 @@ async fn hold_extending_in_between(shared: Shared, delivery: Delivery) {
 
 #[test]
 fn broken_an_extension_that_the_work_waits_for() {
-    refute(Bounds::of(Some(3), None), "deadlock", |seen| {
+    refute(Some(3), "deadlock", |seen| {
         kept(seen, Extending::Unanswered, hold_extending_in_between);
     });
 }

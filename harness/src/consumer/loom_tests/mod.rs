@@ -38,27 +38,12 @@ fn spawn<T: Send + 'static>(
     thread.spawn(body).unwrap()
 }
 
-/// Preemptions that are explored: by default, and with `ci/loom --deep`. None is all that there are.
-#[derive(Clone, Copy)]
-struct Bounds {
-    quick: Option<usize>,
-    deep: Option<usize>,
-}
+/// How many preemptions are explored; none is all that there are. `ci/loom --deep` takes more.
+type Bound = Option<usize>;
 
-impl Bounds {
-    const ALL: Self = Self::of(None, None);
-    const TWO: Self = Self::of(Some(2), Some(4));
-
-    const fn of(quick: Option<usize>, deep: Option<usize>) -> Self {
-        Self { quick, deep }
-    }
-
-    fn now(self) -> Option<usize> {
-        match std::env::var_os("HARNESS_LOOM_DEEP") {
-            Some(_) => self.deep,
-            None => self.quick,
-        }
-    }
+fn deepened(bound: Bound) -> Bound {
+    let more = std::env::var("HARNESS_LOOM_MORE").ok();
+    Some(bound? + more.and_then(|more| more.parse().ok()).unwrap_or(0))
 }
 
 /// What was seen in some execution.
@@ -72,27 +57,25 @@ impl Seen {
     }
 }
 
-/// Runs `execution` in every order within `bounds`: nothing may fail, and exactly `expected` be seen.
-fn explore(bounds: Bounds, expected: &[&str], execution: impl Fn(&Seen) + Send + Sync + 'static) {
-    let explored = Explored::new(bounds, execution);
+/// Runs `execution` in every order within `bound`: nothing may fail, and exactly `expected` be seen.
+fn explore(bound: Bound, expected: &[&str], execution: impl Fn(&Seen) + Send + Sync + 'static) {
+    let explored = Explored::new(bound, execution);
     if let Some(panic) = explored.panic {
         panic_any(panic);
     }
     report(&format!(
         "{} executions, complete for {} preemptions, {:.1} s",
         explored.executions,
-        bounds
-            .now()
-            .map_or("all".to_owned(), |it| format!("<= {it}")),
+        deepened(bound).map_or("all".to_owned(), |it| format!("<= {it}")),
         explored.seconds
     ));
     assert!(explored.seen.iter().eq(expected), "{:?}", explored.seen);
 }
 
-/// Runs a broken variant: some order within `bounds` must fail, with `message`.
-fn refute(bounds: Bounds, message: &str, execution: impl Fn(&Seen) + Send + Sync + 'static) {
+/// Runs a broken variant: some order within `bound` must fail, with `message`.
+fn refute(bound: Bound, message: &str, execution: impl Fn(&Seen) + Send + Sync + 'static) {
     QUIET.set(true);
-    let explored = Explored::new(bounds, execution);
+    let explored = Explored::new(bound, execution);
     QUIET.set(false);
     let executions = explored.executions;
     let failure = explored.panic.as_deref().map(text);
@@ -111,10 +94,10 @@ struct Explored {
 
 impl Explored {
     #[allow(clippy::disallowed_methods)] // what it costs is told, and decides nothing
-    fn new(bounds: Bounds, execution: impl Fn(&Seen) + Send + Sync + 'static) -> Self {
+    fn new(bound: Bound, execution: impl Fn(&Seen) + Send + Sync + 'static) -> Self {
         hush();
         let mut model = loom::model::Builder::new();
-        model.preemption_bound = bounds.now();
+        model.preemption_bound = deepened(bound);
         model.max_branches = 10_000;
         let (seen, executions) = (Seen::default(), Arc::new(AtomicUsize::new(0)));
         let body = {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use futures_util::future::BoxFuture;
 
 use super::world::{Alarms, Doing, World, step};
-use super::{Bounds, Seen, Shared, explore, refute, spawn};
+use super::{Seen, Shared, explore, refute, spawn};
 use crate::consumer::Shutdown;
 use crate::ports::store::Store as _;
 use crate::sync::block_on;
@@ -46,13 +46,9 @@ fn wait(shared: Shared, shutdown: Shutdown) -> BoxFuture<'static, ()> {
 
 #[test]
 fn l1_an_outage_that_begins_while_the_store_answers_is_not_forgotten() {
-    explore(
-        Bounds::ALL,
-        &["ended by an answer", "ended by shutdown"],
-        |seen| {
-            away_again(seen, wait);
-        },
-    );
+    explore(None, &["ended by an answer", "ended by shutdown"], |seen| {
+        away_again(seen, wait);
+    });
 }
 
 /// The report is cleared when the answer has come.
@@ -66,7 +62,49 @@ fn wait_and_clear(shared: Shared, _: Shutdown) -> BoxFuture<'static, ()> {
 
 #[test]
 fn broken_a_report_that_is_cleared_after_the_answer() {
-    refute(Bounds::ALL, "an outage was forgotten", |seen| {
+    refute(None, "an outage was forgotten", |seen| {
         away_again(seen, wait_and_clear)
+    });
+}
+
+/// The store stays away, and shutdown begins at any time.
+fn stopped_while_away(seen: &Seen, wait: Wait) {
+    let world = World::new(&[]);
+    world.go_away();
+    let shared = world.shared(1, 0, &Alarms::default(), {
+        let world = world.clone();
+        move |_| Doing::work(&world, Box::pin(step()))
+    });
+    let shutdown = Shutdown::new();
+    let operator = spawn({
+        let shutdown = shutdown.clone();
+        move || shutdown.begin()
+    });
+    block_on(wait(shared, shutdown));
+    operator.join().unwrap();
+    seen.note("stopped");
+}
+
+#[test]
+fn l1_shutdown_ends_the_wait_for_a_store_that_stays_away() {
+    explore(None, &["stopped"], |seen| stopped_while_away(seen, wait));
+}
+
+/// Looks whether shutdown began, and then sleeps.
+fn wait_and_sleep(shared: Shared, shutdown: Shutdown) -> BoxFuture<'static, ()> {
+    Box::pin(async move {
+        while !shutdown.has_begun() && shared.store.ping().await.is_err() {
+            if !shutdown.has_begun() {
+                let mut backoff = shared.outage_backoff();
+                shared.env.clock.sleep(backoff.next_wait()).await;
+            }
+        }
+    })
+}
+
+#[test]
+fn broken_a_wait_for_the_store_that_shutdown_does_not_end() {
+    refute(None, "deadlock", |seen| {
+        stopped_while_away(seen, wait_and_sleep);
     });
 }
