@@ -60,22 +60,22 @@ fn holds(scenarios: BoxedStrategy<Plan>, cases: u32) {
 
 #[test]
 fn s1_s12_duplicates() {
-    holds(duplicates(), 100);
+    holds(duplicates(), 50);
 }
 
 #[test]
 fn s7_poison() {
-    holds(poisoned(), 100);
+    holds(poisoned(), 50);
 }
 
 #[test]
 fn s4_replays() {
-    holds(replays(), 100);
+    holds(replays(), 50);
 }
 
 #[test]
 fn s1_l1_mixed() {
-    holds(mixed(), 100);
+    holds(mixed(), 80);
 }
 
 /// A run that is always the same, so that what it finds is.
