@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use embedded_pg::Postgres;
 use harness::{
     ConsumerConfig, ConsumerName, DeadLetter, Envelope, JobId, LetterFilter, LetterQuery, PgStore,
-    PgStoreConfig, PgmqQueue, QueueName, QueuePort, ReviewStore, SystemEntropy,
+    PgStoreConfig, PgmqQueue, QueueName, QueuePort, ReviewStore, SystemEntropy, connect_options,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
@@ -280,8 +280,7 @@ fn url_of(server: &str, database: &str) -> String {
 pub async fn queue_at(url: &str) -> PgmqQueue {
     let pool = PgPoolOptions::new()
         .max_connections(5)
-        .connect_lazy(url)
-        .expect("a valid URL");
+        .connect_lazy_with(connect_options(url).expect("a valid URL"));
     PgmqQueue::new(pool).await
 }
 

@@ -4,7 +4,8 @@ use acceptance::clock::{eventually, in_time};
 use acceptance::db::{Db, job_id, queue_name};
 use acceptance::rig::{Running, awards};
 use embedded_pg::{LocalError, Postgres};
-use harness::QueuePort as _;
+use harness::{QueuePort as _, Store as _, WorkTx as _, connect_options};
+use sqlx::PgPool;
 
 use crate::every_message::{quick, quick_store};
 use crate::ledger::{Kind, all_exact};
@@ -79,4 +80,24 @@ async fn a1_a2_the_server_is_killed_again_and_again() {
 #[tokio::test]
 async fn a1_a2_the_server_is_shut_down_again_and_again() {
     outages(Postgres::shut_down).await;
+}
+
+/// A host that vanished in the middle of a message: no timeout of the server's ends a session that waits for the rest of it,
+/// only TCP does. (Silence on the wire is in `every_message`; here: that half a minute is asked for, by both ports.)
+#[tokio::test]
+async fn a2_the_server_is_asked_to_notice_a_vanished_host() {
+    let db = Db::fresh().await;
+    let mut tx = db.store().begin().await.unwrap();
+    let pool = PgPool::connect_with(connect_options(db.url()).unwrap());
+    let mut plain = pool.await.unwrap().acquire().await.unwrap();
+    for connection in [tx.connection(), &mut *plain] {
+        let seconds: i32 = sqlx::query_scalar(
+            "SELECT current_setting('tcp_keepalives_idle')::int
+                + current_setting('tcp_keepalives_interval')::int * current_setting('tcp_keepalives_count')::int",
+        )
+        .fetch_one(connection)
+        .await
+        .unwrap();
+        assert_eq!(seconds, 25);
+    }
 }

@@ -56,7 +56,7 @@ impl Frame {
         let readable: String = String::from_utf8_lossy(body)
             .chars()
             .map(|c| if c.is_control() { ' ' } else { c })
-            .take(120)
+            .take(200)
             .collect();
         format!("{} {}", char::from(tag), readable.trim())
     }

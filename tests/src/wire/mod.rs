@@ -4,4 +4,4 @@
 mod frames;
 mod proxy;
 
-pub use proxy::{Harm, Plan, Proxy, Seen, Way};
+pub use proxy::{Harm, Plan, Proxy, SILENCE, Seen, Way};

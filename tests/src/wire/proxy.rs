@@ -28,7 +28,8 @@ pub enum Harm {
     CutAfter,
     /// It is cut in the middle of the message.
     CutInside,
-    /// It falls silent, in both directions, and stays open: a host that vanished, or a firewall that forgot.
+    /// It falls silent, in both directions: a host that vanished, or a firewall that forgot. The client is never told; the
+    /// server is, after [`SILENCE`], as its keepalive would.
     Stall,
     /// The message, and what comes behind it, is late.
     Delay(Duration),
@@ -46,6 +47,9 @@ pub struct Seen {
     /// Its type, and what can be read of it.
     pub told: String,
 }
+
+/// How long a server believes in a client that says nothing. The harness asks for half a minute; the tests do not wait.
+pub const SILENCE: Duration = Duration::from_millis(1_500);
 
 /// Decides at every message.
 pub type Plan = Box<dyn FnMut(&Seen) -> Option<Harm> + Send>;
@@ -204,14 +208,21 @@ async fn connection(client: TcpStream, server: TcpStream, state: &Mutex<State>) 
         );
         tokio::select! { end = up => end, end = down => end }
     };
-    if matches!(end, Ok(End::Stalled)) {
-        std::future::pending::<()>().await;
-    }
-    drop((from_client, to_client));
+    // Held until the proxy heals, if the client is not to know.
+    let silent = if matches!(end, Ok(End::Stalled)) {
+        SystemClock::new().sleep(SILENCE).await;
+        Some((from_client, to_client))
+    } else {
+        drop((from_client, to_client));
+        None
+    };
     // The server sees the end of the stream behind what it got, and may take its time.
     let _ = to_server.shutdown().await;
     let mut rest = [0; 4_096];
     while matches!(from_server.read(&mut rest).await, Ok(read) if read > 0) {}
+    if silent.is_some() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// What a client says first. A wish for encryption is refused here: then everything can be read.
