@@ -64,18 +64,19 @@ fn search(
     scenarios: BoxedStrategy<Plan>,
     config: Config,
     prepare: &'static str,
-) -> Result<(), TestError<Plan>> {
+) -> Result<(), Box<TestError<Plan>>> {
     silence_planned_panics();
     let runtime = runtime();
-    TestRunner::new(config).run(&scenarios, |plan| {
+    let outcome = TestRunner::new(config).run(&scenarios, |plan| {
         let outcome = runtime.block_on(verdict(&plan, prepare));
         outcome.map_err(TestCaseError::fail)
-    })
+    });
+    outcome.map_err(Box::new)
 }
 
 fn holds(scenarios: BoxedStrategy<Plan>, cases: u32) {
     let outcome = search(scenarios, config(cases), "");
-    if let Err(TestError::Fail(why, plan)) = &outcome {
+    if let Err(TestError::Fail(why, plan)) = outcome.as_ref().map_err(AsRef::as_ref) {
         let saved = Saved {
             about: why.to_string(),
             expected: None,
@@ -139,7 +140,7 @@ fn is_caught(scenarios: BoxedStrategy<Plan>, broken: &'static str, invariant: &s
         max_shrink_iters: 0,
         ..config(100)
     };
-    match search(scenarios, config, broken) {
+    match search(scenarios, config, broken).map_err(|error| *error) {
         Err(TestError::Fail(why, _)) => assert!(why.message().starts_with(invariant), "{why}"),
         other => panic!("nobody noticed: {other:?}"),
     }

@@ -86,7 +86,10 @@ fn fault(bytes: &mut Bytes<'_>) -> FaultPlan {
     let (one, server) = (worker(), ["database", "broker"]);
     let (kind, lasts_ms) = match bytes.next() % 8 {
         0..3 => {
-            let (call, answer) = (bytes.one_of(&CUT_AT).to_owned(), bytes.next() % 2 == 0);
+            let (call, answer) = (
+                bytes.one_of(&CUT_AT).to_owned(),
+                bytes.next().is_multiple_of(2),
+            );
             let nth = 1 + u64::from(bytes.next() % 4);
             // It waits for its call.
             (FaultKind::Cut { call, answer, nth }, 600_000)
