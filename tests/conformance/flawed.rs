@@ -8,7 +8,7 @@ use acceptance::conformance::store_flaws::{self, StoreFlaw};
 use acceptance::conformance::{queue, store};
 
 use crate::real::Real;
-use crate::simulated::{EXEMPT, in_a_world};
+use crate::simulated::in_a_world;
 
 /// Cases by mistake; says which mistakes were not found where they should have been, and which cases found none.
 fn judge<F: std::fmt::Debug + Ord + Copy>(
@@ -51,15 +51,9 @@ fn every_mistake_of_a_store_is_found_and_every_case_finds_one() {
         let found = in_a_world(move |bench| async move {
             store::run_all(&store_flaws::FlawedBench::new(bench, flaw)).await
         });
-        let found = found.into_iter().map(|(case, _)| case);
-        red.insert(flaw, found.filter(|case| !EXEMPT.contains(case)).collect());
+        red.insert(flaw, found.into_iter().map(|(case, _)| case).collect());
     }
-    let cases: Vec<_> = store::CASES
-        .iter()
-        .copied()
-        .filter(|case| !EXEMPT.contains(case))
-        .collect();
-    judge(&StoreFlaw::ALL, &cases, &red);
+    judge(&StoreFlaw::ALL, store::CASES, &red);
 }
 
 /// On the real thing, too: what needs no server of its own.
@@ -84,17 +78,6 @@ async fn mistakes_are_found_on_postgres() {
             continue;
         }
         let bench = store_flaws::FlawedBench::new(real.clone(), flaw);
-        let ended = store::run(case, &bench).await;
-        assert!(ended.is_err(), "{flaw:?} is not found by {case}");
-    }
-}
-
-/// The case that only the real store is held to.
-#[tokio::test]
-async fn what_the_simulation_is_exempt_from_finds_a_mistake_on_postgres() {
-    for case in EXEMPT {
-        let flaw = StoreFlaw::RefusedIsCommitted;
-        let bench = store_flaws::FlawedBench::new(Real::shared().await, flaw);
         let ended = store::run(case, &bench).await;
         assert!(ended.is_err(), "{flaw:?} is not found by {case}");
     }

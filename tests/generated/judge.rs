@@ -173,7 +173,10 @@ async fn nothing_else(db: &Db, played: &Played) -> Result<(), String> {
         fences <= ledger && (fences == ledger || played.swept),
         || format!("S11 {fences} fences of {ledger} effects"),
     )?;
-    let due = "SELECT count(*) FROM core.processed_jobs WHERE expires_at <= clock_timestamp()";
+    // A fence stays while its job's letter waits for a decision, and a day after it (S10).
+    let due = "SELECT count(*) FROM core.processed_jobs AS fence WHERE expires_at <= clock_timestamp() AND NOT EXISTS ( \
+               SELECT FROM core.dead_letters AS letter WHERE letter.consumer = fence.consumer AND letter.job_id = fence.job_id \
+                 AND (letter.status = 'pending_review' OR letter.reviewed_at >= clock_timestamp() - interval '1 day'))";
     let due = db.count(due).await;
     ensure(due == 0, || {
         format!("L1 {due} fences are due and not swept")
