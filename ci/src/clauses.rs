@@ -4,34 +4,82 @@
 pub const CLAUSES: [(&str, &str); 30] = [
     ("A1", "the same job twice concurrently: exactly one effect"),
     ("A2", "a crash between work and fence leaves neither"),
-    ("A3", "a transient failure retries 5 times with growing intervals, then a dead letter"),
-    ("A4", "a schema-invalid payload goes straight to dead letters"),
+    (
+        "A3",
+        "a transient failure retries 5 times with growing intervals, then a dead letter",
+    ),
+    (
+        "A4",
+        "a schema-invalid payload goes straight to dead letters",
+    ),
     ("A5", "replay with the same job id: no second effect"),
-    ("A6", "TTL cleanup removes expired rows, never one inside its retry window"),
+    (
+        "A6",
+        "TTL cleanup removes expired rows, never one inside its retry window",
+    ),
     ("A7", "discarding without a reason is rejected"),
     ("A8", "no successful job writes a row beyond its fence"),
     ("B1", "the fence is written in the work's transaction"),
     ("B2", "a duplicate acks and skips, silently, with a metric"),
-    ("B3", "retry policy: 5 attempts, exponential backoff with jitter, override needs a rationale"),
-    ("B4", "exhausted retries and hard failures are on record and alerted"),
+    (
+        "B3",
+        "retry policy: 5 attempts, exponential backoff with jitter, override needs a rationale",
+    ),
+    (
+        "B4",
+        "exhausted retries and hard failures are on record and alerted",
+    ),
     ("B5", "poison skips retries"),
     ("B6", "replay republishes with the same job id"),
     ("B7", "the TTL exceeds the retry window with margin"),
-    ("B8", "pending_review -> replayed | discarded, discarding needs a reason"),
+    (
+        "B8",
+        "pending_review -> replayed | discarded, discarding needs a reason",
+    ),
     ("B9", "successes are metrics, not rows"),
-    ("S1", "one effect: effects per (job, consumer) <= 1, for ever"),
-    ("S2", "atomic fence: effect committed <=> its fence committed, crash or not"),
-    ("S3", "nothing vanishes: a message is acked only after its outcome is durable"),
-    ("S4", "one outcome per (job, consumer, generation): applied xor dead-lettered"),
+    (
+        "S1",
+        "one effect: effects per (job, consumer) <= 1, for ever",
+    ),
+    (
+        "S2",
+        "atomic fence: effect committed <=> its fence committed, crash or not",
+    ),
+    (
+        "S3",
+        "nothing vanishes: a message is acked only after its outcome is durable",
+    ),
+    (
+        "S4",
+        "one outcome per (job, consumer, generation): applied xor dead-lettered",
+    ),
     ("S5", "bounded runs: at most 6 counted runs per generation"),
     ("S6", "growing waits, until the cap; never below 30 s * 2^k"),
     ("S7", "poison: zero handler runs, one dead letter"),
-    ("S8", "append-only: a dead letter changes once at most, a discard has a reason"),
-    ("S9", "alerted: every dead letter is covered, incidents per fingerprint and window are bounded"),
-    ("S10", "safe sweep: no fence removed while a copy of its job can be delivered; expired ones go"),
-    ("S11", "no success rows: a success leaves its fence and its effect, nothing else"),
-    ("S12", "quiet duplicates: acked and counted, no dead letter, no alert, no error log"),
-    ("L1", "settles: after faults heal, every job, fence and alert reaches its end"),
+    (
+        "S8",
+        "append-only: a dead letter changes once at most, a discard has a reason",
+    ),
+    (
+        "S9",
+        "alerted: every dead letter is covered, incidents per fingerprint and window are bounded",
+    ),
+    (
+        "S10",
+        "safe sweep: no fence removed while a copy of its job can be delivered; expired ones go",
+    ),
+    (
+        "S11",
+        "no success rows: a success leaves its fence and its effect, nothing else",
+    ),
+    (
+        "S12",
+        "quiet duplicates: acked and counted, no dead letter, no alert, no error log",
+    ),
+    (
+        "L1",
+        "settles: after faults heal, every job, fence and alert reaches its end",
+    ),
 ];
 
 /// Whether there is such a clause.

@@ -58,8 +58,12 @@ impl Layer {
     /// What it can show.
     pub const fn proves(self) -> &'static str {
         match self {
-            Self::Acceptance => "the criteria, on a real PostgreSQL, with processes killed and connections cut",
-            Self::Simulation => "the invariants, over seeds: hosts crash, networks lose and split, clocks jump over days",
+            Self::Acceptance => {
+                "the criteria, on a real PostgreSQL, with processes killed and connections cut"
+            }
+            Self::Simulation => {
+                "the invariants, over seeds: hosts crash, networks lose and split, clocks jump over days"
+            }
             Self::Models => "the design, exhaustively on small scopes; wrong designs are caught",
             Self::Conformance => "that every store and every queue keeps the same promises",
             Self::Differential => "that the simulated store answers and blocks as PostgreSQL does",
@@ -123,7 +127,10 @@ mod tests {
     fn gate_the_longest_name_says_whose_tests_a_binary_holds() {
         assert_eq!(Layer::of_binary("sim::seeds"), Some(Layer::Simulation));
         assert_eq!(Layer::of_binary("sim::generated"), Some(Layer::Generated));
-        assert_eq!(Layer::of_binary("harness::bin/job-harness"), Some(Layer::Unit));
+        assert_eq!(
+            Layer::of_binary("harness::bin/job-harness"),
+            Some(Layer::Unit)
+        );
         assert_eq!(Layer::of_binary("acceptance"), None);
         assert_eq!(Layer::of_binary("simulator"), None);
     }

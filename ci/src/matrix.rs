@@ -49,7 +49,10 @@ impl Matrix {
                     needed: required.reason(clause, layer).map(str::to_owned),
                     ..Cell::default()
                 };
-                for it in evidence.iter().filter(|it| it.layer == layer && it.clause == clause) {
+                for it in evidence
+                    .iter()
+                    .filter(|it| it.layer == layer && it.clause == clause)
+                {
                     *cell.amounts.entry(it.unit.clone()).or_default() += it.amount;
                     cell.failures.extend(it.failures.iter().cloned());
                 }
@@ -62,7 +65,11 @@ impl Matrix {
 
     /// One of them.
     pub fn cell(&self, clause: &'static str, layer: Layer) -> (Cell, Verdict) {
-        let cell = self.cells.get(&(clause, layer)).cloned().unwrap_or_default();
+        let cell = self
+            .cells
+            .get(&(clause, layer))
+            .cloned()
+            .unwrap_or_default();
         let shown = cell.amounts.values().any(|amount| *amount > 0);
         let verdict = if !cell.failures.is_empty() {
             Verdict::Red
@@ -81,13 +88,17 @@ impl Matrix {
     /// The worst cell of a clause.
     pub fn clause(&self, clause: &'static str) -> Verdict {
         let all = Layer::ALL.into_iter();
-        all.map(|layer| self.cell(clause, layer).1).max().unwrap_or(Verdict::Missing)
+        all.map(|layer| self.cell(clause, layer).1)
+            .max()
+            .unwrap_or(Verdict::Missing)
     }
 
     /// The worst of all.
     pub fn all(&self) -> Verdict {
         let all = CLAUSES.into_iter();
-        all.map(|(clause, _)| self.clause(clause)).max().unwrap_or(Verdict::Missing)
+        all.map(|(clause, _)| self.clause(clause))
+            .max()
+            .unwrap_or(Verdict::Missing)
     }
 }
 
@@ -129,7 +140,10 @@ mod tests {
             let gone = some.remove(missing);
             assert_eq!(verdict(&some, &Layer::ALL), Verdict::Missing, "{gone:?}");
             // Without its layer it is not green either, but says why.
-            let others: Vec<Layer> = Layer::ALL.into_iter().filter(|it| *it != gone.layer).collect();
+            let others: Vec<Layer> = Layer::ALL
+                .into_iter()
+                .filter(|it| *it != gone.layer)
+                .collect();
             assert_eq!(verdict(&some, &others), Verdict::NotRun, "{gone:?}");
         }
     }
@@ -137,7 +151,10 @@ mod tests {
     #[test]
     fn gate_any_failure_is_red_also_where_nothing_is_needed() {
         let mut all = everything();
-        let failure = Failure { what: "x".to_owned(), reproduce: "y".to_owned() };
+        let failure = Failure {
+            what: "x".to_owned(),
+            reproduce: "y".to_owned(),
+        };
         all.push(Evidence {
             layer: Layer::Fuzz,
             clause: "A8".to_owned(),

@@ -25,11 +25,19 @@ impl Required {
     fn read(text: &str) -> anyhow::Result<Self> {
         let table: BTreeMap<String, BTreeMap<Layer, String>> = toml::from_str(text)?;
         for (clause, _) in CLAUSES {
-            let layers = table.get(clause).with_context(|| format!("{clause} is missing"))?;
-            anyhow::ensure!(!layers.is_empty(), "{clause} needs no layer: nothing could turn it red");
+            let layers = table
+                .get(clause)
+                .with_context(|| format!("{clause} is missing"))?;
+            anyhow::ensure!(
+                !layers.is_empty(),
+                "{clause} needs no layer: nothing could turn it red"
+            );
         }
         for (clause, layers) in &table {
-            anyhow::ensure!(crate::clauses::exists(clause), "{clause}: there is no such clause");
+            anyhow::ensure!(
+                crate::clauses::exists(clause),
+                "{clause}: there is no such clause"
+            );
             for (layer, reason) in layers {
                 let layer = layer.as_str();
                 anyhow::ensure!(!reason.trim().is_empty(), "{clause}.{layer}: say why");
@@ -64,7 +72,10 @@ mod tests {
             assert!(error.contains(says), "{says:?} is not in: {error}");
         };
         wrong(("[A8]", "[A9]"), "A8 is missing");
-        wrong(("[L1]", "[L2]\nmodels = \"x\"\n[L1]"), "L2: there is no such clause");
+        wrong(
+            ("[L1]", "[L2]\nmodels = \"x\"\n[L1]"),
+            "L2: there is no such clause",
+        );
         wrong(("unit = \"the rule\"", "unit = \" \""), "B7.unit: say why");
         wrong(("unit = \"the rule\"", "magic = \"the rule\""), "magic");
     }

@@ -53,7 +53,10 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
     let (program, arguments) = words.split_first().context("a step without a command")?;
     eprintln!("\n== {}", step.name);
     let mut command = Command::new(program);
-    command.args(arguments).current_dir(root).stdin(Stdio::null());
+    command
+        .args(arguments)
+        .current_dir(root)
+        .stdin(Stdio::null());
     match step.reads {
         Reads::Stdout(_) => command.stdout(Stdio::piped()),
         Reads::ExitCode | Reads::File(..) => command.stdout(std::io::stderr()),
@@ -66,10 +69,14 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
         }
     }
     let clock = SystemClock::new();
-    let mut child = command.spawn().with_context(|| format!("cannot run {program}"))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {program}"))?;
     let mut said = String::new();
     if let Some(stdout) = &mut child.stdout {
-        stdout.read_to_string(&mut said).with_context(|| step.name.to_owned())?;
+        stdout
+            .read_to_string(&mut said)
+            .with_context(|| step.name.to_owned())?;
     }
     let status = child.wait().with_context(|| step.name.to_owned())?;
     let seconds = clock.elapsed().as_secs_f64();
@@ -109,7 +116,11 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
             reproduce: words.join(" "),
         });
     }
-    let outcome = if results.failures.is_empty() { Outcome::Passed } else { Outcome::Failed };
+    let outcome = if results.failures.is_empty() {
+        Outcome::Passed
+    } else {
+        Outcome::Failed
+    };
     Ok((ran(outcome, results.notes.clone()), results))
 }
 
@@ -136,7 +147,10 @@ mod tests {
             divides: false,
         };
         let (ran, results) = run(&step, &settings, target.path()).unwrap();
-        (ran.outcome, results.failures.into_iter().map(|it| it.what).collect())
+        (
+            ran.outcome,
+            results.failures.into_iter().map(|it| it.what).collect(),
+        )
     }
 
     fn shell(script: &str) -> Vec<String> {
@@ -152,22 +166,50 @@ mod tests {
     fn gate_a_step_passes_only_with_its_exit_code_and_its_result() {
         let passed = (Outcome::Passed, Vec::new());
         assert_eq!(tried(|_| shell("exit 0"), Reads::ExitCode), passed);
-        assert_eq!(tried(|_| shell("printf good"), Reads::Stdout(reads)), passed);
-        assert_eq!(tried(|_| shell("printf good > new"), Reads::File(|_| "new", reads)), passed);
+        assert_eq!(
+            tried(|_| shell("printf good"), Reads::Stdout(reads)),
+            passed
+        );
+        assert_eq!(
+            tried(
+                |_| shell("printf good > new"),
+                Reads::File(|_| "new", reads)
+            ),
+            passed
+        );
         for (command, reads, says) in [
-            ((|_| shell("exit 3")) as fn(&Settings) -> Vec<String>, Reads::ExitCode, "3"),
+            (
+                (|_| shell("exit 3")) as fn(&Settings) -> Vec<String>,
+                Reads::ExitCode,
+                "3",
+            ),
             (|_| shell("printf good; exit 4"), Reads::Stdout(reads), "4"),
-            (|_| shell("printf bad"), Reads::Stdout(reads), "cannot be read: bad"),
+            (
+                |_| shell("printf bad"),
+                Reads::Stdout(reads),
+                "cannot be read: bad",
+            ),
             (|_| shell("exit 0"), Reads::Stdout(reads), "cannot be read"),
-            (|_| shell("exit 0"), Reads::File(|_| "new", reads), "no result at new"),
+            (
+                |_| shell("exit 0"),
+                Reads::File(|_| "new", reads),
+                "no result at new",
+            ),
             (|_| shell("kill -9 $$"), Reads::ExitCode, "9"),
             // Not that of an earlier run.
-            (|_| shell("exit 0"), Reads::File(|_| "old", reads), "no result at old"),
+            (
+                |_| shell("exit 0"),
+                Reads::File(|_| "old", reads),
+                "no result at old",
+            ),
         ] {
             let (outcome, failures) = tried(command, reads);
             assert_eq!(outcome, Outcome::Failed, "{failures:?}");
             assert!(failures[0].contains(says), "{failures:?}");
         }
-        assert_eq!(tried(|_| shell("exit 77"), Reads::ExitCode).0, Outcome::NotRun);
+        assert_eq!(
+            tried(|_| shell("exit 77"), Reads::ExitCode).0,
+            Outcome::NotRun
+        );
     }
 }

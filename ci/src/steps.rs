@@ -52,7 +52,10 @@ pub enum Reads {
     /// On its standard output.
     Stdout(fn(&str) -> anyhow::Result<Results>),
     /// In a file below the target folder; which one depends on how much is run.
-    File(fn(&Settings) -> &'static str, fn(&str) -> anyhow::Result<Results>),
+    File(
+        fn(&Settings) -> &'static str,
+        fn(&str) -> anyhow::Result<Results>,
+    ),
 }
 
 /// One command.
@@ -139,7 +142,11 @@ pub const STEPS: &[Step] = &[
         name: "simulation: every failure that was ever found",
         layers: &[Layer::Simulation],
         from: Profile::Quick,
-        command: |_| ["sh", "-c", "cargo sim replay sim/corpus/*.json"].map(str::to_owned).to_vec(),
+        command: |_| {
+            ["sh", "-c", "cargo sim replay sim/corpus/*.json"]
+                .map(str::to_owned)
+                .to_vec()
+        },
         reads: Reads::ExitCode,
         divides: false,
     },
@@ -154,7 +161,11 @@ pub const STEPS: &[Step] = &[
                 Profile::Deep => 50_000,
             };
             let ((k, n), commit) = (it.shard, &it.commit);
-            let coverage = if it.profile == Profile::Deep { "--require-coverage" } else { "" };
+            let coverage = if it.profile == Profile::Deep {
+                "--require-coverage"
+            } else {
+                ""
+            };
             words(&format!(
                 "cargo sim sweep --seeds {seeds} --jobs 2 --from {commit} --shard {k}/{n} --format json {coverage}"
             ))
@@ -181,7 +192,11 @@ pub const STEPS: &[Step] = &[
         from: Profile::Quick,
         command: |it| {
             let (k, n) = it.shard;
-            let profile = if it.profile == Profile::Quick { "quick" } else { "ci" };
+            let profile = if it.profile == Profile::Quick {
+                "quick"
+            } else {
+                "ci"
+            };
             words(&format!(
                 "cargo run --quiet --package embedded-pg --bin with-postgres -- \
                  cargo nextest run --workspace --profile {profile} --partition hash:{k}/{n}"
@@ -262,9 +277,16 @@ mod tests {
     #[test]
     fn gate_a_larger_profile_leaves_nothing_out() {
         let names = |profile| -> Vec<&str> {
-            chosen(&settings(profile, (1, 1)), None).iter().map(|step| step.name).collect()
+            chosen(&settings(profile, (1, 1)), None)
+                .iter()
+                .map(|step| step.name)
+                .collect()
         };
-        let (quick, change, deep) = (names(Profile::Quick), names(Profile::Change), names(Profile::Deep));
+        let (quick, change, deep) = (
+            names(Profile::Quick),
+            names(Profile::Change),
+            names(Profile::Deep),
+        );
         assert!(quick.iter().all(|name| change.contains(name)) && quick.len() < change.len());
         assert!(change.iter().all(|name| deep.contains(name)));
     }

@@ -117,7 +117,8 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
     let required = Required::committed()?;
     let (report, output) = match args.command {
         Some(Command::Merge { files, output }) => {
-            let parts: anyhow::Result<Vec<Report>> = files.iter().map(|it| Report::read(it)).collect();
+            let parts: anyhow::Result<Vec<Report>> =
+                files.iter().map(|it| Report::read(it)).collect();
             (Report::merge(parts?)?, output)
         }
         None => (made(&args.wanted)?, args.output),
@@ -155,7 +156,10 @@ fn keep(report: &Report, required: &Required, output: &Output) -> anyhow::Result
     let folder = &output.out;
     std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     let json = serde_json::to_string_pretty(report)? + "\n";
-    for (name, text) in [("report.json", &json), ("report.html", &report.html(required))] {
+    for (name, text) in [
+        ("report.json", &json),
+        ("report.html", &report.html(required)),
+    ] {
         let file = folder.join(name);
         std::fs::write(&file, text).with_context(|| file.display().to_string())?;
         eprintln!("{}", file.display());

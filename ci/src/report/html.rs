@@ -17,7 +17,11 @@ const LIMITS: &str = include_str!("../../../docs/limits.md");
 pub(super) fn render(report: &Report, required: &Required) -> String {
     let matrix = report.matrix(required);
     let (class, verdict, says) = match report.judgement(required) {
-        Judgement::Green => ("green", "Green", "Every clause has the evidence that it needs."),
+        Judgement::Green => (
+            "green",
+            "Green",
+            "Every clause has the evidence that it needs.",
+        ),
         Judgement::Incomplete => (
             "not-run",
             "Incomplete",
@@ -25,7 +29,11 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
         ),
         Judgement::Red => ("red", "Red", "Something failed, or evidence is missing."),
     };
-    let commit = report.about.commit.get(..12).unwrap_or(&report.about.commit);
+    let commit = report
+        .about
+        .commit
+        .get(..12)
+        .unwrap_or(&report.about.commit);
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -209,7 +217,9 @@ fn slowest(report: &Report) -> Markup {
 /// The list of the page, an item each; the rest of Markdown in it is bold type, code and links.
 fn limits() -> Markup {
     let body = LIMITS.split_once("\n\n").map_or(LIMITS, |(_, body)| body);
-    let items = body.split("\n* ").map(|item| item.trim_start_matches("* ").replace('\n', " "));
+    let items = body
+        .split("\n* ")
+        .map(|item| item.trim_start_matches("* ").replace('\n', " "));
     html! {
         ul { @for item in items { li { (inline(&item)) } } }
         p { "From " code { "docs/limits.md" } "." }

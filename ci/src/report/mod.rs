@@ -96,8 +96,17 @@ impl Report {
         let mut whole = parts.next().context("there are no parts")?;
         for part in parts {
             anyhow::ensure!(
-                (&part.about.commit, part.about.profile, part.shards.1, part.about.changed)
-                    == (&whole.about.commit, whole.about.profile, whole.shards.1, whole.about.changed),
+                (
+                    &part.about.commit,
+                    part.about.profile,
+                    part.shards.1,
+                    part.about.changed
+                ) == (
+                    &whole.about.commit,
+                    whole.about.profile,
+                    whole.shards.1,
+                    whole.about.changed
+                ),
                 "parts of different runs: commit, profile and number of parts must be the same"
             );
             let twice: Vec<_> = part.shards.0.intersection(&whole.shards.0).collect();
@@ -118,7 +127,9 @@ impl Report {
             whole.failures.extend(part.failures);
             whole.slowest.extend(part.slowest);
         }
-        whole.slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        whole
+            .slowest
+            .sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         whole.slowest.truncate(SLOWEST);
         Ok(whole)
     }
@@ -135,8 +146,12 @@ impl Report {
     /// Layers that were run to their end.
     fn run(&self) -> BTreeSet<Layer> {
         let not = |it: &&Ran| it.outcome == Outcome::NotRun;
-        let not_run: BTreeSet<Layer> =
-            self.steps.iter().filter(not).flat_map(|it| it.layers.clone()).collect();
+        let not_run: BTreeSet<Layer> = self
+            .steps
+            .iter()
+            .filter(not)
+            .flat_map(|it| it.layers.clone())
+            .collect();
         let all = self.steps.iter().flat_map(|it| it.layers.clone());
         all.filter(|layer| !not_run.contains(layer)).collect()
     }
@@ -148,7 +163,9 @@ impl Report {
 
     /// Parts that are missing.
     pub fn missing_parts(&self) -> Vec<u64> {
-        (1..=self.shards.1).filter(|k| !self.shards.0.contains(k)).collect()
+        (1..=self.shards.1)
+            .filter(|k| !self.shards.0.contains(k))
+            .collect()
     }
 
     /// What it comes to. A profile that does not run every layer is never green.
@@ -178,10 +195,18 @@ impl Report {
     /// As annotations of GitHub's checks.
     pub fn annotations(&self) -> String {
         // What is special in a message: https://docs.github.com/actions, workflow commands.
-        let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+        let escaped = |text: &str| {
+            text.replace('%', "%25")
+                .replace('\r', "%0D")
+                .replace('\n', "%0A")
+        };
         let all = self.failures.iter();
         all.map(|it| {
-            format!("::error title=gate::{}%0Areproduce: {}\n", escaped(&it.what), escaped(&it.reproduce))
+            format!(
+                "::error title=gate::{}%0Areproduce: {}\n",
+                escaped(&it.what),
+                escaped(&it.reproduce)
+            )
         })
         .collect()
     }

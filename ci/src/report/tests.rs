@@ -29,7 +29,10 @@ fn complete(profile: Profile, shard: (u64, u64)) -> Report {
     let mut report = Report::new(about(profile), shard);
     let mut results = Results::default();
     for (clause, _) in CLAUSES {
-        for layer in Layer::ALL.into_iter().filter(|it| required.reason(clause, *it).is_some()) {
+        for layer in Layer::ALL
+            .into_iter()
+            .filter(|it| required.reason(clause, *it).is_some())
+        {
             results.evidence.push(Evidence {
                 layer,
                 clause: clause.to_owned(),
@@ -57,8 +60,14 @@ fn failure() -> Failure {
 #[test]
 fn gate_is_green_only_when_all_that_is_needed_was_run_and_passed() {
     assert_eq!(judged(&complete(Profile::Change, (1, 1))), Judgement::Green);
-    assert_eq!(judged(&complete(Profile::Quick, (1, 1))), Judgement::Incomplete);
-    assert_eq!(judged(&complete(Profile::Change, (1, 2))), Judgement::Incomplete);
+    assert_eq!(
+        judged(&complete(Profile::Quick, (1, 1))),
+        Judgement::Incomplete
+    );
+    assert_eq!(
+        judged(&complete(Profile::Change, (1, 2))),
+        Judgement::Incomplete
+    );
     let mut only = complete(Profile::Change, (1, 1));
     only.about.only = Some(Layer::Models);
     assert_eq!(judged(&only), Judgement::Incomplete);
@@ -71,14 +80,20 @@ fn gate_is_green_only_when_all_that_is_needed_was_run_and_passed() {
     // A step without evidence of its own, of a layer that is needed, that could not be run.
     let mut not_run = complete(Profile::Change, (1, 1));
     not_run.evidence.retain(|it| it.layer != Layer::Models);
-    not_run.add(ran("models", &[Layer::Models], Outcome::NotRun), Results::default());
+    not_run.add(
+        ran("models", &[Layer::Models], Outcome::NotRun),
+        Results::default(),
+    );
     assert_eq!(judged(&not_run), Judgement::Incomplete);
 }
 
 #[test]
 fn gate_parts_are_merged_if_they_are_parts_of_one_whole() {
     let merged = |parts: Vec<Report>| Report::merge(parts);
-    let (one, two) = (complete(Profile::Change, (1, 2)), complete(Profile::Change, (2, 2)));
+    let (one, two) = (
+        complete(Profile::Change, (1, 2)),
+        complete(Profile::Change, (2, 2)),
+    );
     let whole = merged(vec![one.clone(), two.clone()]).unwrap();
     assert_eq!(judged(&whole), Judgement::Green);
     assert_eq!((whole.steps.len(), whole.steps[0].seconds), (1, 2.0));
@@ -88,7 +103,9 @@ fn gate_parts_are_merged_if_they_are_parts_of_one_whole() {
     let whole = merged(vec![one.clone(), bad]).unwrap();
     assert_eq!(judged(&whole), Judgement::Red);
     assert_eq!(whole.steps[0].outcome, Outcome::Failed);
-    let error = merged(vec![one.clone(), one.clone()]).unwrap_err().to_string();
+    let error = merged(vec![one.clone(), one.clone()])
+        .unwrap_err()
+        .to_string();
     assert!(error.contains("twice"), "{error}");
     let mut other = two;
     other.about.commit = "def".to_owned();
@@ -100,14 +117,28 @@ fn gate_parts_are_merged_if_they_are_parts_of_one_whole() {
 fn gate_text_ends_with_the_line_that_shows_the_first_failure_again() {
     let required = Required::committed().unwrap();
     let mut report = complete(Profile::Change, (1, 1));
-    assert!(report.text(&required).ends_with("GREEN: every clause has the evidence that it needs (change in 1 s)\n"));
+    assert!(
+        report
+            .text(&required)
+            .ends_with("GREEN: every clause has the evidence that it needs (change in 1 s)\n")
+    );
     report.failures.push(failure());
     let text = report.text(&required);
-    assert!(text.ends_with("RED (change in 1 s)\nfailed: it <broke>\nreproduce the first failure: ci/test it\n"), "{text}");
+    assert!(
+        text.ends_with(
+            "RED (change in 1 s)\nfailed: it <broke>\nreproduce the first failure: ci/test it\n"
+        ),
+        "{text}"
+    );
     report.failures.clear();
-    report.evidence.retain(|it| !(it.layer == Layer::Models && it.clause == "S4"));
+    report
+        .evidence
+        .retain(|it| !(it.layer == Layer::Models && it.clause == "S4"));
     let text = report.text(&required);
-    assert!(text.contains("missing: S4 has no evidence from models (in every state)"), "{text}");
+    assert!(
+        text.contains("missing: S4 has no evidence from models (in every state)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -117,10 +148,19 @@ fn gate_page_has_every_clause_and_nothing_from_outside() {
     report.failures.push(failure());
     let page = report.html(&required);
     for (clause, meaning) in CLAUSES {
-        let meaning = meaning.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        assert!(page.contains(&format!("<strong>{clause}</strong> {meaning}")), "{clause}");
+        let meaning = meaning
+            .replace('&', "&amp;")
+            .replace('<', "&lt;")
+            .replace('>', "&gt;");
+        assert!(
+            page.contains(&format!("<strong>{clause}</strong> {meaning}")),
+            "{clause}"
+        );
     }
-    assert!(page.contains("it &lt;broke&gt;") && page.contains("ci/test it"), "{page}");
+    assert!(
+        page.contains("it &lt;broke&gt;") && page.contains("ci/test it"),
+        "{page}"
+    );
     assert!(page.contains("PgBouncer"), "the limits");
     for outside in ["src=", "href=", "url(", "@import"] {
         assert!(!page.contains(outside), "{outside}");

@@ -28,8 +28,9 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
                 Verdict::Red => "FAILED".to_owned(),
                 Verdict::Green => {
                     let amounts = cell.amounts.iter().filter(|(_, amount)| **amount > 0);
-                    let parts: Vec<String> =
-                        amounts.map(|(unit, amount)| format!("{}{}", short(*amount), &unit[..1])).collect();
+                    let parts: Vec<String> = amounts
+                        .map(|(unit, amount)| format!("{}{}", short(*amount), &unit[..1]))
+                        .collect();
                     parts.join("+")
                 }
             };
@@ -45,11 +46,20 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
             Outcome::Failed => "FAILED",
         };
         let notes = it.notes.join("; ");
-        let _ = writeln!(text, "{outcome:<8} {:>7.1} s  {}  {notes}", it.seconds, it.name);
+        let _ = writeln!(
+            text,
+            "{outcome:<8} {:>7.1} s  {}  {notes}",
+            it.seconds, it.name
+        );
     }
     let missing: Vec<String> = report.missing_parts().iter().map(u64::to_string).collect();
     if !missing.is_empty() {
-        let _ = writeln!(text, "\nparts that are not in it: {} of {}", missing.join(", "), report.shards.1);
+        let _ = writeln!(
+            text,
+            "\nparts that are not in it: {} of {}",
+            missing.join(", "),
+            report.shards.1
+        );
     }
     let verdict = match report.judgement(required) {
         Judgement::Green => "GREEN: every clause has the evidence that it needs",
@@ -57,7 +67,11 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
         Judgement::Red => "RED",
     };
     let seconds: f64 = report.steps.iter().map(|it| it.seconds).sum();
-    let _ = writeln!(text, "\n{verdict} ({} in {seconds:.0} s)", report.about.profile.as_str());
+    let _ = writeln!(
+        text,
+        "\n{verdict} ({} in {seconds:.0} s)",
+        report.about.profile.as_str()
+    );
     for it in &report.failures {
         let _ = writeln!(text, "failed: {}", it.what);
     }
@@ -65,7 +79,11 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
         for layer in Layer::ALL {
             if let (cell, Verdict::Missing) = matrix.cell(clause, layer) {
                 let why = cell.needed.unwrap_or_default();
-                let _ = writeln!(text, "missing: {clause} has no evidence from {} ({why})", layer.as_str());
+                let _ = writeln!(
+                    text,
+                    "missing: {clause} has no evidence from {} ({why})",
+                    layer.as_str()
+                );
             }
         }
     }

@@ -12,8 +12,8 @@ use crate::evidence::{Failure, Layer};
 /// # Errors
 /// When it is no JUnit report, or one without any test.
 pub fn read(xml: &str) -> anyhow::Result<Results> {
-    let report = Report::deserialize_from_str(xml)
-        .context("the test runner's report is no JUnit report")?;
+    let report =
+        Report::deserialize_from_str(xml).context("the test runner's report is no JUnit report")?;
     let (mut results, mut sums, mut tests) = (Results::default(), Sums::default(), 0_u64);
     for suite in &report.test_suites {
         let layer = Layer::of_binary(suite.name.as_str());
@@ -81,7 +81,12 @@ mod tests {
             .map(|it| (it.clause.as_str(), it.amount, it.failures.len()))
             .collect();
         assert_eq!(said, [("A1", 2, 1), ("A2", 1, 0)]);
-        assert!(results.evidence.iter().all(|it| it.layer == Layer::Acceptance));
+        assert!(
+            results
+                .evidence
+                .iter()
+                .all(|it| it.layer == Layer::Acceptance)
+        );
         let failed: Vec<_> = results.failures.iter().map(|it| &*it.reproduce).collect();
         assert_eq!(failed, ["ci/test m::a1_y", "ci/test m::z"]);
         assert_eq!(results.timed.len(), 3);

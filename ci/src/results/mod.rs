@@ -38,7 +38,14 @@ pub struct Results {
 struct Sums(BTreeMap<(Layer, String, &'static str), (u64, Vec<Failure>)>);
 
 impl Sums {
-    fn add(&mut self, layer: Layer, clause: String, unit: &'static str, amount: u64, failure: Option<Failure>) {
+    fn add(
+        &mut self,
+        layer: Layer,
+        clause: String,
+        unit: &'static str,
+        amount: u64,
+        failure: Option<Failure>,
+    ) {
         let (sum, failures) = self.0.entry((layer, clause, unit)).or_default();
         *sum += amount;
         failures.extend(failure);

@@ -30,7 +30,9 @@ impl Promise {
     fn clauses(&self) -> impl Iterator<Item = String> {
         let served = self.clauses.split([',', ' ']).map(str::trim);
         let served = served.filter(|it| clauses::exists(it)).map(str::to_owned);
-        clauses::of_promise(&self.property).into_iter().chain(served)
+        clauses::of_promise(&self.property)
+            .into_iter()
+            .chain(served)
     }
 }
 
@@ -59,8 +61,14 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
         for clause in clauses {
             sums.add(Layer::Models, clause, "states", model.states, None);
         }
-        let broken = model.broken.iter().map(|it| (&it.promise, format!("{name}: {} is broken", it.promise)));
-        let never = model.never.iter().map(|it| (it, format!("{name}: {it} never came true")));
+        let broken = model
+            .broken
+            .iter()
+            .map(|it| (&it.promise, format!("{name}: {} is broken", it.promise)));
+        let never = model
+            .never
+            .iter()
+            .map(|it| (it, format!("{name}: {it} never came true")));
         for (promise, what) in broken.chain(never) {
             let failure = Failure {
                 what,
@@ -72,7 +80,11 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
             }
             results.failures.push(failure);
         }
-        results.notes.push(format!("{name}: {} states, {} promises", model.states, model.promises.len()));
+        results.notes.push(format!(
+            "{name}: {} states, {} promises",
+            model.states,
+            model.promises.len()
+        ));
     }
     results.evidence = sums.evidence();
     Ok(results)
@@ -88,8 +100,21 @@ mod tests {
             {"property": "S1 one effect", "clauses": "A1, B2"}, {"property": "S2 atomic fence", "clauses": "A2"}],
             "broken": [{"promise": "S2 atomic fence"}], "never": ["a duplicate is found"]}]"#;
         let results = read(json).unwrap();
-        let said: Vec<_> = results.evidence.iter().map(|it| (&*it.clause, it.amount, it.failures.len())).collect();
-        assert_eq!(said, [("A1", 40, 0), ("A2", 40, 1), ("B2", 40, 0), ("S1", 40, 0), ("S2", 40, 1)]);
+        let said: Vec<_> = results
+            .evidence
+            .iter()
+            .map(|it| (&*it.clause, it.amount, it.failures.len()))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                ("A1", 40, 0),
+                ("A2", 40, 1),
+                ("B2", 40, 0),
+                ("S1", 40, 0),
+                ("S2", 40, 1)
+            ]
+        );
         assert_eq!(results.failures.len(), 2);
     }
 

@@ -44,14 +44,26 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
             what: format!("seed {}: {}", failed.seed, failed.what),
             reproduce: failed.reproduce,
         };
-        for clause in failed.invariants.iter().filter_map(|it| clauses::of_promise(it)) {
+        for clause in failed
+            .invariants
+            .iter()
+            .filter_map(|it| clauses::of_promise(it))
+        {
             sums.add(Layer::Simulation, clause, "seeds", 0, Some(failure.clone()));
         }
         results.failures.push(failure);
     }
     results.evidence = sums.evidence();
-    let Sweep { seeds, per_seed, from, events, .. } = sweep;
-    results.notes.push(format!("{seeds} seeds of {per_seed} jobs from {from}, {events} events"));
+    let Sweep {
+        seeds,
+        per_seed,
+        from,
+        events,
+        ..
+    } = sweep;
+    results.notes.push(format!(
+        "{seeds} seeds of {per_seed} jobs from {from}, {events} events"
+    ));
     Ok(results)
 }
 

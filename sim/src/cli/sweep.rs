@@ -9,9 +9,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use harness::{Clock as _, SystemClock};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use sim::coverage::Coverage;
 use sim::plan::Plan;
-use serde::Serialize;
 use sim::world::{self, Options};
 
 use super::{OK, SAFETY, Size, UNCOVERED, code_of, names, print};
@@ -210,7 +210,12 @@ impl Sweep {
 
     fn report(&self, sums: &Sums, elapsed: Duration) -> anyhow::Result<u8> {
         for failed in sums.failed.values() {
-            let Failed { seed, what, reproduce, .. } = failed;
+            let Failed {
+                seed,
+                what,
+                reproduce,
+                ..
+            } = failed;
             for line in what.lines() {
                 eprintln!("seed {seed}: VIOLATED {line}");
             }
