@@ -1,5 +1,6 @@
 //! `cargo gate`: runs every layer, and says which clause has which evidence.
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +9,7 @@ use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
 use gate::about::about;
 use gate::evidence::Layer;
+use gate::planted::{Hunted, Scratch, bugs, document, hunt, missed};
 use gate::report::{Judgement, Report};
 use gate::required::Required;
 use gate::run;
@@ -46,6 +48,20 @@ enum Command {
         files: Vec<PathBuf>,
         #[command(flatten)]
         output: Output,
+    },
+    /// Makes realistic mistakes in a scratch copy, one at a time, and says which layers notice.
+    Planted {
+        /// These only; all when left out.
+        names: Vec<String>,
+        /// These layers only.
+        #[arg(long, value_name = "LAYER", value_parser = layer)]
+        layer: Vec<Layer>,
+        /// Only names them.
+        #[arg(long)]
+        list: bool,
+        /// Also those that were planted at this commit already.
+        #[arg(long)]
+        again: bool,
     },
 }
 
@@ -121,16 +137,109 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
                 files.iter().map(|it| Report::read(it)).collect();
             (Report::merge(parts?)?, output)
         }
+        Some(Command::Planted {
+            names,
+            layer,
+            list,
+            again,
+        }) => {
+            return planted(&names, &layer, list, again);
+        }
         None => (made(&args.wanted)?, args.output),
     };
     keep(&report, &required, &output)?;
     Ok(report.judgement(&required))
 }
 
-fn made(wanted: &Wanted) -> anyhow::Result<Report> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .context("ci has no parent folder")?;
+        .context("ci has no parent folder")
+}
+
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Results are kept after every bug, so that a hunt can be stopped and gone on with.
+fn planted(
+    names: &[String],
+    layers: &[Layer],
+    list: bool,
+    again: bool,
+) -> anyhow::Result<Judgement> {
+    let (root, bugs) = (root()?, bugs()?);
+    for name in names {
+        anyhow::ensure!(
+            bugs.iter().any(|it| it.name == *name),
+            "{name}: there is no such bug; see --list"
+        );
+    }
+    let wanted = bugs
+        .iter()
+        .filter(|it| names.is_empty() || names.contains(&it.name));
+    if list {
+        let text: String = wanted
+            .map(|it| format!("{:<34} {:<4} {}\n", it.name, it.clause, it.what))
+            .collect();
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(Judgement::Green);
+    }
+    let results = root.join("ci/planted/results.json");
+    let mut hunted: BTreeMap<String, Hunted> = match std::fs::read_to_string(&results) {
+        Ok(text) => serde_json::from_str(&text).context("ci/planted/results.json")?,
+        Err(_) => BTreeMap::new(),
+    };
+    let commit = about(root, Profile::Deep, None).commit;
+    let scratch = Scratch::of(root, &target(root))?;
+    for bug in wanted {
+        let entry = hunted.entry(bug.name.clone()).or_insert_with(|| Hunted {
+            commit: commit.clone(),
+            layers: Vec::new(),
+        });
+        if entry.commit != commit {
+            *entry = Hunted {
+                commit: commit.clone(),
+                layers: Vec::new(),
+            };
+        }
+        let _made = scratch.with(bug)?;
+        for layer in Layer::ALL
+            .into_iter()
+            .filter(|it| layers.is_empty() || layers.contains(it))
+        {
+            if !again && entry.layers.iter().any(|it| it.layer == layer) {
+                continue;
+            }
+            let Some(caught) = hunt(&scratch, layer).with_context(|| bug.name.clone())? else {
+                continue;
+            };
+            let said = caught.by.as_deref().unwrap_or("NOT NOTICED");
+            eprintln!(
+                "{}, {}: {said} ({:.0} s)",
+                bug.name,
+                layer.as_str(),
+                caught.seconds
+            );
+            entry.layers.retain(|it| it.layer != layer);
+            entry.layers.push(caught);
+        }
+        std::fs::write(&results, serde_json::to_string_pretty(&hunted)? + "\n")?;
+        std::fs::write(root.join("ci/planted/matrix.md"), document(&bugs, &hunted))?;
+    }
+    let missed = missed(&bugs, &hunted);
+    for (bug, layer) in &missed {
+        eprintln!("NOT NOTICED: {bug}, by {}, which claims it", layer.as_str());
+    }
+    Ok(if missed.is_empty() {
+        Judgement::Green
+    } else {
+        Judgement::Red
+    })
+}
+
+fn made(wanted: &Wanted) -> anyhow::Result<Report> {
+    let root = root()?;
     let profile = match (wanted.quick, wanted.deep) {
         (true, _) => Profile::Quick,
         (_, true) => Profile::Deep,
@@ -141,8 +250,7 @@ fn made(wanted: &Wanted) -> anyhow::Result<Report> {
         profile,
         shard: wanted.shard,
         commit: about.commit.clone(),
-        target: std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| root.join("target"), PathBuf::from),
+        target: target(root),
     };
     let mut report = Report::new(about, wanted.shard);
     for step in chosen(&settings, wanted.only) {
