@@ -74,6 +74,20 @@ impl Layer {
         }
     }
 
+    /// Its tests, as the test runner's filter; none where other tools run it.
+    pub const fn tests(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Acceptance => "binary_id(acceptance::acceptance)|binary_id(acceptance::wire)",
+            Self::Conformance => "binary_id(acceptance::conformance)",
+            Self::Differential => "binary_id(acceptance::differential)",
+            Self::Generated => "binary_id(acceptance::generated)|binary_id(sim::generated)",
+            Self::Simulation => "package(sim)-binary_id(sim::generated)",
+            Self::Models => "package(models)",
+            Self::Unit => "package(harness)",
+            Self::Loom | Self::Fuzz => return None,
+        })
+    }
+
     /// Whose tests a test binary holds, by the name that the test runner gives it; the longest match counts.
     pub fn of_binary(id: &str) -> Option<Self> {
         const BINARIES: [(&str, Layer); 9] = [

@@ -63,7 +63,7 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
     };
     if let Reads::File(file, _) = step.reads {
         // An old result must not be taken for this one.
-        let file = settings.target.join(file(settings));
+        let file = root.join(file(settings));
         if file.exists() {
             std::fs::remove_file(&file).with_context(|| file.display().to_string())?;
         }
@@ -97,7 +97,7 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
         Reads::Stdout(read) => read(&said),
         Reads::File(file, read) => {
             let file = file(settings);
-            std::fs::read_to_string(settings.target.join(file))
+            std::fs::read_to_string(root.join(file))
                 .with_context(|| format!("there is no result at {file}"))
                 .and_then(|text| read(&text))
         }
@@ -135,7 +135,7 @@ mod tests {
             profile: Profile::Change,
             shard: (1, 1),
             commit: String::new(),
-            target: target.path().to_owned(),
+            only: None,
         };
         std::fs::write(target.path().join("old"), "old").unwrap();
         let step = Step {

@@ -1,7 +1,5 @@
 //! What the gate runs: the steps, in their order, the cheapest first.
 
-use std::path::PathBuf;
-
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -40,8 +38,8 @@ pub struct Settings {
     pub shard: (u64, u64),
     /// Where the seeds of the sweep begin.
     pub commit: String,
-    /// cargo's target folder.
-    pub target: PathBuf,
+    /// One layer only.
+    pub only: Option<Layer>,
 }
 
 /// Where a step's result is.
@@ -51,7 +49,7 @@ pub enum Reads {
     ExitCode,
     /// On its standard output.
     Stdout(fn(&str) -> anyhow::Result<Results>),
-    /// In a file below the target folder; which one depends on how much is run.
+    /// In a file below the project; which one depends on how much is run.
     File(
         fn(&Settings) -> &'static str,
         fn(&str) -> anyhow::Result<Results>,
@@ -187,6 +185,9 @@ pub const STEPS: &[Step] = &[
             Layer::Acceptance,
             Layer::Simulation,
             Layer::Models,
+            Layer::Conformance,
+            Layer::Differential,
+            Layer::Generated,
             Layer::Unit,
         ],
         from: Profile::Quick,
@@ -197,19 +198,37 @@ pub const STEPS: &[Step] = &[
             } else {
                 "ci"
             };
-            words(&format!(
+            let mut words = words(&format!(
                 "cargo run --quiet --package embedded-pg --bin with-postgres -- \
                  cargo nextest run --workspace --profile {profile} --partition hash:{k}/{n}"
-            ))
+            ));
+            if let Some(filter) = it.only.and_then(Layer::tests) {
+                words.extend(["-E".to_owned(), filter.to_owned()]);
+            }
+            words
         },
         reads: Reads::File(
             |it| match it.profile {
-                Profile::Quick => "nextest/quick/junit.xml",
-                Profile::Change | Profile::Deep => "nextest/ci/junit.xml",
+                Profile::Quick => "target/nextest/quick/junit.xml",
+                Profile::Change | Profile::Deep => junit::OF_CI,
             },
             junit::read,
         ),
         divides: true,
+    },
+    Step {
+        name: "loom: the consumer's own concurrency",
+        layers: &[Layer::Loom],
+        from: Profile::Change,
+        command: |it| {
+            words(if it.profile == Profile::Deep {
+                "ci/loom --deep"
+            } else {
+                "ci/loom"
+            })
+        },
+        reads: Reads::File(|_| "target/nextest/loom/junit.xml", junit::read_loom),
+        divides: false,
     },
     Step {
         name: "HTTP API against its description",
@@ -229,13 +248,17 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
-/// The steps of a run: those of its profile and of its part. `only` keeps those of one layer.
-pub fn chosen(settings: &Settings, only: Option<Layer>) -> Vec<Step> {
+/// The steps of a run: those of its profile, its part, and its layer.
+pub fn chosen(settings: &Settings) -> Vec<Step> {
     let (k, n) = settings.shard;
     let mut whole = 0;
     let of_profile = STEPS.iter().filter(|step| step.from <= settings.profile);
     let mut chosen = Vec::new();
-    for step in of_profile.filter(|step| only.is_none_or(|layer| step.layers.contains(&layer))) {
+    for step in of_profile.filter(|step| {
+        settings
+            .only
+            .is_none_or(|layer| step.layers.contains(&layer))
+    }) {
         if step.divides {
             chosen.push(*step);
         } else {
@@ -257,16 +280,16 @@ mod tests {
             profile,
             shard,
             commit: "0".to_owned(),
-            target: PathBuf::new(),
+            only: None,
         }
     }
 
     #[test]
     fn gate_the_parts_together_are_the_whole() {
-        let whole = chosen(&settings(Profile::Change, (1, 1)), None);
+        let whole = chosen(&settings(Profile::Change, (1, 1)));
         assert_eq!(whole.len(), STEPS.len());
         let mut parts: Vec<&str> = (1..=3)
-            .flat_map(|k| chosen(&settings(Profile::Change, (k, 3)), None))
+            .flat_map(|k| chosen(&settings(Profile::Change, (k, 3))))
             .map(|step| step.name)
             .collect();
         parts.sort_unstable();
@@ -277,7 +300,7 @@ mod tests {
     #[test]
     fn gate_a_larger_profile_leaves_nothing_out() {
         let names = |profile| -> Vec<&str> {
-            chosen(&settings(profile, (1, 1)), None)
+            chosen(&settings(profile, (1, 1)))
                 .iter()
                 .map(|step| step.name)
                 .collect()

@@ -250,10 +250,10 @@ fn made(wanted: &Wanted) -> anyhow::Result<Report> {
         profile,
         shard: wanted.shard,
         commit: about.commit.clone(),
-        target: target(root),
+        only: wanted.only,
     };
     let mut report = Report::new(about, wanted.shard);
-    for step in chosen(&settings, wanted.only) {
+    for step in chosen(&settings) {
         let (ran, results) = run::run(&step, &settings, root)?;
         report.add(ran, results);
     }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Scratch;
 use crate::evidence::Layer;
+use crate::results::junit;
 
 /// Seeds that the simulation has to find it.
 const SEEDS: u64 = 200;
@@ -26,28 +27,15 @@ pub struct Caught {
     pub seeds: Option<u64>,
 }
 
-/// Where a layer's tests are; none if there is another way to run it.
-fn tests_of(layer: Layer) -> Option<&'static str> {
-    Some(match layer {
-        Layer::Acceptance => "binary_id(acceptance::acceptance) | binary_id(acceptance::wire)",
-        Layer::Conformance => "binary_id(acceptance::conformance)",
-        Layer::Differential => "binary_id(acceptance::differential)",
-        Layer::Generated => "binary_id(acceptance::generated) | binary_id(sim::generated)",
-        Layer::Models => "package(models)",
-        Layer::Unit => "package(harness)",
-        Layer::Simulation | Layer::Loom | Layer::Fuzz => return None,
-    })
-}
-
 /// Lets a layer look for the mistake that is in `scratch`. A copy that does not even compile has no bug in it, but a typing
 /// mistake: that is an error.
 ///
 /// # Errors
 /// When the layer cannot be run.
 pub fn hunt(scratch: &Scratch, layer: Layer) -> anyhow::Result<Option<Caught>> {
-    match (layer, tests_of(layer)) {
+    match (layer, layer.tests()) {
+        (Layer::Simulation, _) => by_seeds(scratch).map(Some),
         (_, Some(filter)) => by_tests(scratch, layer, filter).map(Some),
-        (Layer::Simulation, None) => by_seeds(scratch).map(Some),
         _ => Ok(None),
     }
 }
@@ -138,7 +126,7 @@ fn by_tests(scratch: &Scratch, layer: Layer, filter: &str) -> anyhow::Result<Cau
         scratch,
         &[&tests[..], &["--no-run", "--cargo-quiet"]].concat(),
     )?)?;
-    let report = scratch.target.join("nextest/ci/junit.xml");
+    let report = scratch.tree.join(junit::OF_CI);
     if report.exists() {
         std::fs::remove_file(&report).with_context(|| report.display().to_string())?;
     }
@@ -170,7 +158,7 @@ fn by_tests(scratch: &Scratch, layer: Layer, filter: &str) -> anyhow::Result<Cau
 
 fn first_failure(report: &Path) -> anyhow::Result<String> {
     let xml = std::fs::read_to_string(report).context("the tests ended without a report")?;
-    let results = crate::results::junit::read(&xml)?;
+    let results = junit::read(&xml)?;
     let first = results.failures.into_iter().next();
     first
         .map(|it| it.what)

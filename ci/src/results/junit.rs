@@ -7,16 +7,31 @@ use super::{Results, Sums, Timed};
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
 
+/// Where the test runner writes it, below the project: wherever cargo's target folder is.
+pub const OF_CI: &str = "target/nextest/ci/junit.xml";
+
 /// Reads a report. Tests that were skipped are no evidence, and no failure.
 ///
 /// # Errors
 /// When it is no JUnit report, or one without any test.
 pub fn read(xml: &str) -> anyhow::Result<Results> {
+    read_of(xml, Layer::of_binary)
+}
+
+/// Reads the report of tests that all are of one layer, wherever they live.
+///
+/// # Errors
+/// As for [`read`].
+pub fn read_loom(xml: &str) -> anyhow::Result<Results> {
+    read_of(xml, |_| Some(Layer::Loom))
+}
+
+fn read_of(xml: &str, layer_of: impl Fn(&str) -> Option<Layer>) -> anyhow::Result<Results> {
     let report =
         Report::deserialize_from_str(xml).context("the test runner's report is no JUnit report")?;
     let (mut results, mut sums, mut tests) = (Results::default(), Sums::default(), 0_u64);
     for suite in &report.test_suites {
-        let layer = Layer::of_binary(suite.name.as_str());
+        let layer = layer_of(suite.name.as_str());
         for case in &suite.test_cases {
             let passed = match case.status {
                 TestCaseStatus::Success { .. } => true,
