@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::evidence::{Failure, Layer};
 use crate::results::Results;
-use crate::steps::{Reads, Settings, Step};
+use crate::steps::{BUDGETS, Profile, Reads, Settings, Step};
 
 /// The exit code of a command that cannot be run here; it says why on standard error.
 pub const NOT_RUN: i32 = 77;
@@ -57,6 +57,12 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
         .args(arguments)
         .current_dir(root)
         .stdin(Stdio::null());
+    if settings.profile == Profile::Deep {
+        let unset = BUDGETS
+            .iter()
+            .filter(|(name, _)| std::env::var_os(name).is_none());
+        command.envs(unset.copied());
+    }
     match step.reads {
         Reads::Stdout(_) => command.stdout(Stdio::piped()),
         Reads::ExitCode | Reads::File(..) => command.stdout(std::io::stderr()),
@@ -127,7 +133,6 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::steps::Profile;
 
     fn tried(command: fn(&Settings) -> Vec<String>, reads: Reads) -> (Outcome, Vec<String>) {
         let target = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Layer;
-use crate::results::{Results, junit, models, sweep};
+use crate::results::{Results, fuzz, junit, models, sweep};
 
 /// How much is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -210,7 +210,8 @@ pub const STEPS: &[Step] = &[
         reads: Reads::File(
             |it| match it.profile {
                 Profile::Quick => "target/nextest/quick/junit.xml",
-                Profile::Change | Profile::Deep => junit::OF_CI,
+                Profile::Change => junit::OF_CI,
+                Profile::Deep => "target/nextest/deep/junit.xml",
             },
             junit::read,
         ),
@@ -231,6 +232,28 @@ pub const STEPS: &[Step] = &[
         divides: false,
     },
     Step {
+        name: "a full disk",
+        layers: &[],
+        from: Profile::Change,
+        command: |_| words("ci/full-disk"),
+        reads: Reads::ExitCode,
+        divides: false,
+    },
+    Step {
+        name: "fuzzing",
+        layers: &[Layer::Fuzz],
+        from: Profile::Change,
+        command: |it| {
+            words(if it.profile == Profile::Deep {
+                "ci/fuzz --minutes 10"
+            } else {
+                "ci/fuzz --smoke"
+            })
+        },
+        reads: Reads::File(|_| fuzz::FILE, fuzz::read),
+        divides: false,
+    },
+    Step {
         name: "HTTP API against its description",
         layers: &[],
         from: Profile::Change,
@@ -246,6 +269,29 @@ pub const STEPS: &[Step] = &[
         reads: Reads::ExitCode,
         divides: false,
     },
+    Step {
+        name: "simulation: a seed decides everything, at length",
+        layers: &[],
+        from: Profile::Deep,
+        command: |_| words("cargo sim meta --seeds 500 --per-seed 200"),
+        reads: Reads::ExitCode,
+        divides: false,
+    },
+    Step {
+        name: "PostgreSQL in Docker, of every version that matters",
+        layers: &[],
+        from: Profile::Deep,
+        command: |_| words("ci/test --docker"),
+        reads: Reads::ExitCode,
+        divides: false,
+    },
+];
+
+/// What tests take their budgets from at night; what is set already is left alone.
+pub const BUDGETS: [(&str, &str); 3] = [
+    ("PROPTEST_CASES", "2000"),
+    ("DIFFERENTIAL_SCRIPTS", "100000"),
+    ("WIRE_SEEDS", "200"),
 ];
 
 /// The steps of a run: those of its profile, its part, and its layer.
@@ -286,10 +332,10 @@ mod tests {
 
     #[test]
     fn gate_the_parts_together_are_the_whole() {
-        let whole = chosen(&settings(Profile::Change, (1, 1)));
+        let whole = chosen(&settings(Profile::Deep, (1, 1)));
         assert_eq!(whole.len(), STEPS.len());
         let mut parts: Vec<&str> = (1..=3)
-            .flat_map(|k| chosen(&settings(Profile::Change, (k, 3))))
+            .flat_map(|k| chosen(&settings(Profile::Deep, (k, 3))))
             .map(|step| step.name)
             .collect();
         parts.sort_unstable();

@@ -49,6 +49,8 @@ pub(crate) fn storable(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -89,5 +91,27 @@ mod tests {
     fn b4_a_text_of_the_greatest_length_is_kept_whole() {
         let text = "x".repeat(ERROR_TEXT_MAX_BYTES);
         assert_eq!(error_text(&Text(text.clone())), text);
+    }
+    proptest! {
+        #[test]
+        fn b4_a_text_is_kept_whole_or_cut_where_it_says_so(
+            piece in ".{1,40}", nul in any::<bool>(), bytes in prop_oneof![0_usize..100, 16_000..17_000_usize, 0..100_000_usize],
+        ) {
+            let piece = if nul { format!("{piece}\0") } else { piece };
+            let whole = piece.repeat(bytes / piece.len() + 1);
+            let (text, clean) = (storable(&whole), whole.replace('\0', "\u{fffd}"));
+            prop_assert!(text.len() <= ERROR_TEXT_MAX_BYTES);
+            prop_assert!(!text.contains('\0'));
+            match text.rsplit_once(" … [cut, ") {
+                Some((start, rest)) if clean.len() > ERROR_TEXT_MAX_BYTES => {
+                    prop_assert!(clean.starts_with(start));
+                    prop_assert_eq!(rest, format!("{} bytes in all]", clean.len()));
+                    // No more is cut than the mark and one character need.
+                    prop_assert!(text.len() > ERROR_TEXT_MAX_BYTES - 4);
+                }
+                _ => prop_assert_eq!(&text, &clean),
+            }
+            prop_assert_eq!(storable(&text), text);
+        }
     }
 }

@@ -127,6 +127,8 @@ impl FencePolicy {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MINUTE: Duration = Duration::from_secs(60);
@@ -172,5 +174,40 @@ mod tests {
             policy.check(&retry, Duration::MAX).unwrap_err().needed,
             Duration::MAX
         );
+    }
+    /// Mostly lengths that add up, now and then ones that cannot.
+    fn length() -> impl Strategy<Value = Duration> {
+        prop_oneof![
+            4 => (0_u64..20 * 86_400).prop_map(Duration::from_secs),
+            1 => (0_u64..5).prop_map(Duration::from_nanos),
+            1 => any::<u64>().prop_map(Duration::from_secs),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn b7_a_ttl_is_accepted_exactly_if_it_is_longer_than_the_sum(
+            terms in proptest::array::uniform3(length()), deadline in length(), retries in 0_u32..50,
+            nearby in -2_i64..=2, far in length(), near in any::<bool>(),
+        ) {
+            let retry = RetryPolicy::overriding(MINUTE, MINUTE * 60, retries, "property").unwrap();
+            let [broker_retention, resend_horizon, margin] = terms;
+            // Counted again, in a type that no sum of these overflows.
+            let window = FencePolicy::retry_window(&retry, deadline);
+            let sum = [window, broker_retention, resend_horizon, margin].iter().map(Duration::as_nanos).sum::<u128>();
+            let at_sum = Duration::new(u64::try_from(sum / 1_000_000_000).unwrap_or(u64::MAX), (sum % 1_000_000_000) as u32);
+            let by = Duration::from_nanos(nearby.unsigned_abs());
+            let ttl = match (near, nearby < 0) {
+                (false, _) => far,
+                (true, true) => at_sum.saturating_sub(by),
+                (true, false) => at_sum.saturating_add(by),
+            };
+            let policy = FencePolicy { ttl, broker_retention, resend_horizon, margin };
+            let accepted = policy.check(&retry, deadline).is_ok();
+            prop_assert_eq!(accepted, ttl.as_nanos() > sum);
+            // The runs themselves are part of the window, and so are the waits between them.
+            prop_assert!(window >= deadline.saturating_mul(retries + 1));
+            prop_assert!(window >= retry.longest_waits());
+        }
     }
 }

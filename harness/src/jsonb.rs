@@ -171,6 +171,8 @@ fn check_number(number: &[u8]) -> Result<(), JsonbProblem> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -223,5 +225,41 @@ mod tests {
         let preview = value["preview"].as_str().unwrap();
         assert_eq!(preview.chars().count(), PREVIEW_CHARS);
         assert!(!preview.contains('\0'));
+    }
+    /// Bytes, and text that is nearly JSON.
+    fn bodies() -> impl Strategy<Value = Vec<u8>> {
+        prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..64),
+            "[\\[\\]{}:,\"\\\\u0dD8a1eE.+-]{0,40}".prop_map(String::into_bytes),
+            any::<String>().prop_map(|text| {
+                serde_json::json!({ "text": text, "n": [1, 2.5, null] })
+                    .to_string()
+                    .into_bytes()
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn b4_a_payload_is_kept_or_replaced_and_never_changed(body in bodies()) {
+            let text = jsonb_text(&body);
+            if text.as_bytes() == body {
+                // What is kept holds nothing that JSONB refuses.
+                prop_assert!(check(&body).is_ok());
+            } else {
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+                prop_assert_eq!(&value["bytes"], body.len());
+                prop_assert!(value["unrepresentable"].is_string());
+                // What stands for it can be held itself.
+                prop_assert_eq!(jsonb_text(text.as_bytes()), text);
+            }
+        }
+
+        #[test]
+        fn b4_what_serde_json_wrote_without_nul_is_kept(text in "[^\\x00]*", number in any::<f64>(), other in any::<i64>()) {
+            let body = serde_json::json!({ &text: [number, other, &text] }).to_string();
+            // Exponents of doubles are within what `numeric` holds.
+            prop_assert_eq!(jsonb_text(body.as_bytes()), body);
+        }
     }
 }

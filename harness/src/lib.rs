@@ -64,6 +64,7 @@ pub mod postgres;
 mod retry;
 mod review;
 mod sweep;
+mod sync;
 mod telemetry;
 mod time;
 mod trace;
@@ -98,7 +99,7 @@ pub use ports::store::{
 #[cfg(feature = "pgmq")]
 pub use postgres::pgmq::PgmqQueue;
 #[cfg(feature = "postgres")]
-pub use postgres::{PgStore, PgStoreConfig};
+pub use postgres::{PgStore, PgStoreConfig, connect_options};
 pub use retry::{MAX_RUNS_DEFAULT, RetryPolicy, RetryPolicyError};
 pub use review::{
     Decided, Decision, DiscardError, OutsidePublisher, ReplayError, ReplayPublisher, Replayed,

@@ -140,9 +140,11 @@ impl RetryPolicy {
 
     /// The wait after run `run` (from 1) failed, without jitter.
     pub fn shortest_wait(&self, run: u32) -> Duration {
-        let doublings = run.saturating_sub(1);
-        let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
-        self.base.saturating_mul(factor).min(self.cap)
+        let (doublings, base) = (run.saturating_sub(1), self.base.as_nanos());
+        if doublings >= base.leading_zeros() {
+            return self.cap;
+        }
+        from_nanos(base << doublings).min(self.cap)
     }
 
     /// The wait after run `run` (from 1) failed. Within `shortest_wait(run) ..= longest_wait(run)`.
@@ -162,8 +164,8 @@ impl RetryPolicy {
     /// The sum of the longest waits: the time from the end of the first run to the start of the last, apart from the
     /// runs themselves.
     pub fn longest_waits(&self) -> Duration {
-        // A policy may allow any number of retries; after 32 doublings every wait is the cap.
-        let distinct = self.retries.min(33);
+        // A policy may allow any number of retries; after this many every wait is the cap.
+        let distinct = self.retries.min(MOST_DOUBLINGS);
         let sum = (1..=distinct).fold(Duration::ZERO, |sum, run| {
             sum.saturating_add(self.longest_wait(run))
         });
@@ -171,13 +173,22 @@ impl RetryPolicy {
     }
 }
 
+/// From the shortest base, 1 ms or more than 2^19 ns, to more than the longest `Duration`, which has 94 bits of nanoseconds.
+const MOST_DOUBLINGS: u32 = 75;
+
+/// The longest `Duration` where there is none so long.
+fn from_nanos(nanos: u128) -> Duration {
+    const NANOS_PER_SEC: u128 = 1_000_000_000;
+    match u64::try_from(nanos / NANOS_PER_SEC) {
+        Ok(secs) => Duration::new(secs, u32::try_from(nanos % NANOS_PER_SEC).unwrap_or(0)),
+        Err(_) => Duration::MAX,
+    }
+}
+
 /// `duration * bits / 2^64`, rounded down: less than `duration`. Whole nanoseconds and 32 bits of the randomness, so that
 /// nothing overflows (a `Duration` has 94 bits of nanoseconds).
 fn scaled(duration: Duration, bits: u64) -> Duration {
-    const NANOS_PER_SEC: u128 = 1_000_000_000;
-    let nanos = (duration.as_nanos() * u128::from(bits >> 32)) >> 32;
-    let secs = u64::try_from(nanos / NANOS_PER_SEC).unwrap_or(u64::MAX);
-    Duration::new(secs, u32::try_from(nanos % NANOS_PER_SEC).unwrap_or(0))
+    from_nanos((duration.as_nanos() * u128::from(bits >> 32)) >> 32)
 }
 
 #[cfg(test)]
@@ -236,6 +247,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a3_waits_double_to_a_cap_that_is_many_doublings_away() {
+        let (ms, cap) = (Duration::from_millis(1), Duration::from_secs(u64::MAX));
+        let policy = RetryPolicy::overriding(ms, cap, 100, "a test").unwrap();
+        assert_eq!(policy.shortest_wait(34), 2 * policy.shortest_wait(33));
+        assert_eq!(policy.shortest_wait(MOST_DOUBLINGS + 1), cap);
+        assert_eq!(policy.shortest_wait(u32::MAX), cap);
+    }
+
     proptest! {
         #[test]
         fn b3_waits_are_bounded_and_never_overflow(
@@ -251,6 +271,29 @@ mod tests {
             prop_assert!(wait >= policy.shortest_wait(run));
             prop_assert!(policy.shortest_wait(run) >= policy.shortest_wait(run.saturating_sub(1)));
             prop_assert!(policy.longest_waits() >= policy.longest_wait(1).min(cap.saturating_mul(retries)));
+        }
+
+        #[test]
+        fn a3_waits_grow_until_the_cap_whatever_the_policy_and_the_luck(
+            base in 1_u64..100_000_000, extra in 0_u64..=u64::MAX / 2, run in prop_oneof![1_u32..40, any::<u32>()],
+            luck in any::<u64>(), worse in any::<u64>(),
+        ) {
+            let base = Duration::from_millis(base);
+            let cap = base.saturating_add(Duration::from_millis(extra));
+            let policy = RetryPolicy::overriding(base, cap, 5, "property").unwrap();
+            let (wait, next) = (policy.wait(run, &Fixed(luck)), policy.wait(run.saturating_add(1), &Fixed(worse)));
+            // At the cap there is no more to grow.
+            prop_assert!(wait < next || (wait <= next && next == cap) || policy.shortest_wait(run) == cap, "{wait:?}, {next:?}");
+        }
+
+        #[test]
+        fn b3_a_policy_survives_its_storage(
+            base in 1_u64..1_000_000, extra in 0_u64..1_000_000, retries in any::<u32>(), rationale in "[!-~].{0,40}",
+        ) {
+            let base = Duration::from_micros(base * 1_000);
+            let policy = RetryPolicy::overriding(base, base + Duration::from_nanos(extra), retries, &rationale).unwrap();
+            let stored = serde_json::to_string(&policy).unwrap();
+            prop_assert_eq!(serde_json::from_str::<RetryPolicy>(&stored).unwrap(), policy);
         }
 
         #[test]

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::database::{SimConnection, SimStore};
 use crate::history::{Fact, Log};
-use crate::plan::{Behaviour, JobPlan};
+use crate::plan::{Behaviour, JobPlan, RunEnd};
 use crate::timeline::SimClock;
 
 /// What a job says that was told to panic.
@@ -32,21 +32,24 @@ pub fn silence_planned_panics() {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Task {
-    job: u64,
-    behaviour: Behaviour,
-    work_ms: u64,
+    /// The job's number in the plan.
+    pub job: u64,
+    /// What its runs do.
+    pub behaviour: Behaviour,
+    /// How long they take.
+    pub work_ms: u64,
 }
 
 /// The id of a planned job, as the consumer will know it.
 pub fn id_of(job: &JobPlan, queue: &QueueName) -> JobId {
-    match job.behaviour {
-        Behaviour::NoHeaders => JobId::derived(queue, &body(job)),
-        _ => JobId::from_key(Uuid::NAMESPACE_OID, &job.id.to_string()),
+    match Envelope::decode(queue, message(job)) {
+        Ok(envelope) => envelope.job_id,
+        Err(malformed) => malformed.job_id,
     }
 }
 
 /// The message of a planned job.
-pub fn message(job: &JobPlan, queue: &QueueName) -> Message {
+pub fn message(job: &JobPlan) -> Message {
     let body = body(job);
     if job.behaviour == Behaviour::NoHeaders {
         return Message::Wire {
@@ -54,11 +57,12 @@ pub fn message(job: &JobPlan, queue: &QueueName) -> Message {
             body,
         };
     }
-    let envelope = Envelope::new(id_of(job, queue), body);
-    Message::Wire {
-        headers: envelope.wire_headers(),
-        body: envelope.body,
+    let id = JobId::from_key(Uuid::NAMESPACE_OID, &job.id.to_string());
+    let mut headers = Envelope::new(id, Vec::new()).wire_headers();
+    if let Behaviour::PoisonAs(shape) = job.behaviour {
+        shape.headers(&mut headers);
     }
+    Message::Wire { headers, body }
 }
 
 fn body(job: &JobPlan) -> Vec<u8> {
@@ -67,9 +71,11 @@ fn body(job: &JobPlan) -> Vec<u8> {
         behaviour: job.behaviour,
         work_ms: job.work_ms,
     };
+    let good = serde_json::json!(task).to_string();
     match job.behaviour {
         Behaviour::Poison => format!("job {} is no JSON", job.id).into_bytes(),
-        _ => serde_json::json!(task).to_string().into_bytes(),
+        Behaviour::PoisonAs(shape) => shape.body(job.id, good),
+        _ => good.into_bytes(),
     }
 }
 
@@ -123,23 +129,16 @@ impl Handler<SimStore> for SimHandler {
         self.clock
             .sleep(Duration::from_millis(job.payload.work_ms))
             .await;
-        match job.payload.behaviour {
-            Behaviour::FailsRuns(runs) if job.run <= runs => {
-                Err(Failure::transient("fails as planned"))
-            }
-            Behaviour::SwallowsErrors(runs) if job.run <= runs => {
+        let task = &job.payload;
+        match task.behaviour.ends(job.run, job.generation, is_first) {
+            RunEnd::Succeeds => Ok(()),
+            RunEnd::FailsTransiently => Err(Failure::transient("fails as planned")),
+            RunEnd::FailsForGood => Err(Failure::permanent("fails for good as planned")),
+            RunEnd::SwallowsAnError => {
                 let _ = tx.fail().await;
                 Ok(())
             }
-            Behaviour::FailsHard => Err(Failure::permanent("fails for good as planned")),
-            Behaviour::PanicsRuns(runs) if job.run <= runs => panic!("{PLANNED_PANIC}"),
-            Behaviour::FailsUntilReplayed if job.generation == 0 => {
-                Err(Failure::permanent("a bug that is fixed later"))
-            }
-            Behaviour::FailsHardOnce if is_first => {
-                Err(Failure::permanent("fails for good, once, as planned"))
-            }
-            _ => Ok(()),
+            RunEnd::Panics => panic!("{PLANNED_PANIC}"),
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod link;
 pub mod picture;
 pub mod plan;
+pub mod scenario;
 pub mod script;
 pub mod shrink;
 pub mod timeline;

@@ -156,6 +156,7 @@ impl Shrinker {
         for n in 0..self.best.jobs.len() {
             self.edit(|plan| plan.jobs[n].behaviour = Behaviour::Succeeds)?;
             self.edit(|plan| plan.jobs[n].work_ms = 0)?;
+            self.edit(|plan| plan.jobs[n].decisions.clear())?;
             self.edit(|plan| plan.jobs[n].publish_at_ms = 0)?;
             while !self.best.jobs[n].resend_after_ms.is_empty() {
                 let before = self.runs;

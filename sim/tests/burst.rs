@@ -49,6 +49,7 @@ fn plan(faults: Vec<FaultKind>) -> Plan {
                 _ => Behaviour::FailsHard,
             },
             work_ms: 0,
+            decisions: Vec::new(),
         })
         .collect();
     plan.faults = faults

@@ -34,6 +34,7 @@ fn plan() -> Plan {
             resend_after_ms: Vec::new(),
             behaviour,
             work_ms: 0,
+            decisions: Vec::new(),
         })
         .collect();
     plan

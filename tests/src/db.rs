@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use embedded_pg::Postgres;
 use harness::{
     ConsumerConfig, ConsumerName, DeadLetter, Envelope, JobId, LetterFilter, LetterQuery, PgStore,
-    PgStoreConfig, PgmqQueue, QueueName, QueuePort, ReviewStore, SystemEntropy,
+    PgStoreConfig, PgmqQueue, QueueName, QueuePort, ReviewStore, SystemEntropy, connect_options,
 };
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool};
@@ -76,7 +76,11 @@ impl Db {
             .unwrap_or_else(|error| panic!("{error:#}"))
     }
 
-    async fn on(server: Postgres) -> anyhow::Result<Self> {
+    /// On a server that the test chose.
+    ///
+    /// # Errors
+    /// When it cannot be used.
+    pub async fn on(server: Postgres) -> anyhow::Result<Self> {
         let name = format!("harness_test_{}", random_id().simple());
         let mut admin = PgConnection::connect(server.url())
             .await
@@ -276,8 +280,7 @@ fn url_of(server: &str, database: &str) -> String {
 pub async fn queue_at(url: &str) -> PgmqQueue {
     let pool = PgPoolOptions::new()
         .max_connections(5)
-        .connect_lazy(url)
-        .expect("a valid URL");
+        .connect_lazy_with(connect_options(url).expect("a valid URL"));
     PgmqQueue::new(pool).await
 }
 

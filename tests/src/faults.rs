@@ -94,6 +94,8 @@ pub enum Fault {
     Away,
     /// This process dies.
     Kill,
+    /// This process stands still (SIGSTOP) until somebody lets it go on.
+    Stop,
 }
 
 /// Decides at every point. Also the place to write calls down.
@@ -132,6 +134,10 @@ impl<T> Faulty<T> {
                 Fault::Kill => {
                     kill_self();
                     Err(away(point))
+                }
+                Fault::Stop => {
+                    let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGSTOP);
+                    Ok(())
                 }
             }
         };

@@ -6,10 +6,12 @@
 
 pub mod award;
 pub mod clock;
+pub mod conformance;
 pub mod db;
 pub mod demo;
 pub mod faults;
 pub mod rig;
 pub mod tokens;
 pub mod watch;
+pub mod wire;
 pub mod worker;

@@ -1,6 +1,7 @@
 //! What the layers' own tools say about a run, read from what they write for machines. Whatever cannot be read is an error:
 //! a result that nobody understands is no evidence.
 
+pub mod fuzz;
 pub mod junit;
 pub mod models;
 pub mod sweep;

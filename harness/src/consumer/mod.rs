@@ -17,15 +17,13 @@ mod config;
 mod gate;
 mod held;
 mod lease;
+#[cfg(all(harness_loom, test))]
+mod loom_tests;
 mod single_flight;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
-use tokio_util::sync::CancellationToken;
 
 pub use self::config::{ConsumerConfig, ConsumerError};
 use self::single_flight::SingleFlight;
@@ -34,6 +32,7 @@ use crate::handler::Handler;
 use crate::ports::env::Env;
 use crate::ports::queue::{Delivery, QueuePort};
 use crate::ports::store::Store;
+use crate::sync::{AtomicBool, CancellationToken, JoinError, JoinSet, Semaphore};
 use crate::time::{Backoff, within};
 
 /// The first wait for a store or a broker that is away.
@@ -208,6 +207,8 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         self.emit(None, Step::Paused);
         let mut backoff = self.outage_backoff();
         while !shutdown.has_begun() {
+            // Before it is asked: what a task finds out from now on is news.
+            self.store_away.store(false, Ordering::Release);
             let problem = match within(
                 &*self.env.clock,
                 self.config.port_timeout,
@@ -216,7 +217,6 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             .await
             {
                 Ok(Ok(())) => {
-                    self.store_away.store(false, Ordering::Release);
                     self.emit(None, Step::Resumed);
                     return;
                 }
@@ -251,8 +251,15 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             let rest = self.config.grace - patience;
             let _ = within(&*self.env.clock, rest, reap(tasks)).await;
         }
-        let abandoned = tasks.len();
-        tasks.shutdown().await;
+        tasks.abort_all();
+        let mut abandoned = 0;
+        while let Some(ended) = tasks.join_next().await {
+            match ended {
+                Err(error) if error.is_cancelled() => abandoned += 1,
+                // It came to its end before it was stopped.
+                ended => report_panic(ended),
+            }
+        }
         DrainReport { abandoned }
     }
 
@@ -263,7 +270,8 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             let permit = tokio::select! {
                 biased;
                 () = self.drain.cancelled() => None,
-                permit = self.permits.acquire() => permit.ok(),
+                // The drain may have begun since it was asked above, and have made the place free.
+                permit = self.permits.acquire() => permit.ok().filter(|_| !self.drain.is_cancelled()),
             };
             match permit {
                 Some(_permit) => self.gate(delivery).await,
@@ -298,7 +306,7 @@ async fn reap(tasks: &mut JoinSet<()>) {
 
 /// Handlers' panics are caught in the gate, so this is a bug in the harness or in an observer. The delivery's lease runs
 /// out, and it is delivered again.
-fn report_panic(ended: Result<(), tokio::task::JoinError>) {
+fn report_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "a delivery's task panicked");
     }

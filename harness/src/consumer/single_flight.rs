@@ -1,9 +1,10 @@
 //! Twins inside one process: the second one is turned away before it takes a connection.
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use crate::ids::JobId;
+use crate::sync::Mutex;
 
 /// The jobs that are running in this process.
 #[derive(Debug, Default)]

@@ -29,6 +29,23 @@ pub use self::tx::PgTx;
 use crate::dead_letter::{NewDeadLetter, Recorded};
 use crate::ports::store::{Store, StoreError};
 
+/// How every connection of ours should be made, the queue's too: the server gives up a client that vanished without a word
+/// within half a minute.
+///
+/// No timeout of PostgreSQL 15 ends a session that waits for the rest of what its client was saying, and such a session keeps
+/// what it has locked, a fence key or a message, until TCP gives up: after two hours, if nobody asks for less.
+///
+/// # Errors
+/// When `url` is not a PostgreSQL URL.
+pub fn connect_options(url: &str) -> Result<PgConnectOptions, sqlx::Error> {
+    Ok(PgConnectOptions::from_str(url)?.options([
+        ("tcp_keepalives_idle", "10s"),
+        ("tcp_keepalives_interval", "5s"),
+        ("tcp_keepalives_count", "3"),
+        ("tcp_user_timeout", "25s"),
+    ]))
+}
+
 /// How the store uses its database.
 #[derive(Debug, Clone)]
 pub struct PgStoreConfig {
@@ -71,7 +88,7 @@ impl PgStore {
     /// # Errors
     /// When `url` is not a PostgreSQL URL.
     pub fn new(url: &str, config: PgStoreConfig) -> Result<Self, sqlx::Error> {
-        let options = PgConnectOptions::from_str(url)?
+        let options = connect_options(url)?
             .application_name("job-harness")
             .options([
                 ("default_transaction_read_only", "on"),

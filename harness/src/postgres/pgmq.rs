@@ -56,7 +56,8 @@ impl std::fmt::Debug for PgmqQueue {
 
 impl PgmqQueue {
     /// Uses `pool`, which must not be the store's own: a consumer answers for its deliveries also while all connections
-    /// of the store are working. Two connections are enough for one consumer.
+    /// of the store are working. Two connections are enough for one consumer. Make it with
+    /// [`connect_options`](super::connect_options), or a host that vanishes may keep a message locked for hours.
     pub async fn new(pool: PgPool) -> Self {
         let queues = PGMQueueExt::new_with_pool(pool.clone()).await;
         Self { pool, queues }

@@ -22,11 +22,8 @@ impl Poison {
     }
 
     fn is_poison(&self, job: &JobId, generation: u32) -> bool {
-        match self.jobs.get(job) {
-            Some(Behaviour::Poison) => true,
-            Some(Behaviour::NoHeaders) => generation == 0,
-            _ => false,
-        }
+        let behaviour = self.jobs.get(job);
+        behaviour.is_some_and(|behaviour| behaviour.is_poison(generation))
     }
 }
 

@@ -12,29 +12,29 @@ use super::{Database, Tables};
 use crate::history::Fact;
 
 /// What a fingerprint owes: an incident of a kind, or, without one, the closing of its incidents.
-type Duty = Option<AlertKind>;
+pub(super) type Duty = Option<AlertKind>;
 
 const RESOLVE: Duty = None;
 
 #[derive(Debug, Clone, Default)]
-struct Stream {
-    last_sent_at: Option<Duration>,
-    next_attempt_at: Duration,
-    failures: u32,
-    claim: Option<Uuid>,
+pub(super) struct Stream {
+    pub(super) last_sent_at: Option<Duration>,
+    pub(super) next_attempt_at: Duration,
+    pub(super) failures: u32,
+    pub(super) claim: Option<Uuid>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Told {
-    claim: Option<Uuid>,
-    on_record: bool,
+pub(super) struct Told {
+    pub(super) claim: Option<Uuid>,
+    pub(super) on_record: bool,
 }
 
 #[derive(Debug, Clone)]
-struct Owed {
-    fingerprint: String,
-    written_at: Duration,
-    told: BTreeMap<AlertKind, Told>,
+pub(super) struct Owed {
+    pub(super) fingerprint: String,
+    pub(super) written_at: Duration,
+    pub(super) told: BTreeMap<AlertKind, Told>,
 }
 
 impl Owed {
@@ -44,17 +44,26 @@ impl Owed {
 }
 
 #[derive(Debug, Clone)]
-struct OpenIncident {
-    fingerprint: String,
-    sent_at: Duration,
+pub(super) struct Delivered {
+    pub(super) fingerprint: String,
+    pub(super) sent_at: Duration,
+    /// The alert service's name for it; without one nobody can close it.
+    external_id: Option<ExternalId>,
+    resolved: bool,
 }
 
-/// Which letter is covered by which incident, and which incidents are open.
+impl Delivered {
+    pub(super) fn is_open(&self) -> bool {
+        !self.resolved && self.external_id.is_some()
+    }
+}
+
+/// Which letter is covered by which incident, and what incidents there are.
 #[derive(Debug, Default)]
 pub struct Alerts {
-    streams: BTreeMap<(String, Duty), Stream>,
-    owed: BTreeMap<DeadLetterId, Owed>,
-    open: BTreeMap<Uuid, OpenIncident>,
+    pub(super) streams: BTreeMap<(String, Duty), Stream>,
+    pub(super) owed: BTreeMap<DeadLetterId, Owed>,
+    pub(super) incidents: BTreeMap<Uuid, Delivered>,
 }
 
 impl Alerts {
@@ -95,8 +104,8 @@ impl Tables {
     /// How many incidents are open that nobody needs any more.
     pub fn unresolved(&self) -> usize {
         let pending = self.pending_fingerprints();
-        let open = self.alerts.open.values();
-        open.filter(|it| !pending.contains(it.fingerprint.as_str()))
+        let open = self.alerts.incidents.values();
+        open.filter(|it| it.is_open() && !pending.contains(it.fingerprint.as_str()))
             .count()
     }
 
@@ -112,14 +121,18 @@ impl Tables {
     }
 
     /// Letters that an incident of this kind is due for.
-    fn due(&self, kind: AlertKind, written_before: Duration) -> BTreeMap<&str, Vec<DeadLetterId>> {
+    fn due(
+        &self,
+        kind: AlertKind,
+        written_before: Option<Duration>,
+    ) -> BTreeMap<&str, Vec<DeadLetterId>> {
         let mut due: BTreeMap<&str, Vec<DeadLetterId>> = BTreeMap::new();
         for (id, owed) in &self.alerts.owed {
             let is_due = !owed.is_on_record(kind)
                 && match kind {
                     AlertKind::New => true,
                     AlertKind::Overdue => {
-                        owed.written_at <= written_before
+                        written_before.is_some_and(|before| owed.written_at <= before)
                             && owed.is_on_record(AlertKind::New)
                             && self.is_pending(*id)
                     }
@@ -134,7 +147,8 @@ impl Tables {
     /// Fingerprints with something open that nobody needs any more.
     fn resolvable(&self) -> BTreeSet<&str> {
         let pending = self.pending_fingerprints();
-        let open = self.alerts.open.values();
+        let incidents = self.alerts.incidents.values();
+        let open = incidents.filter(|it| it.is_open());
         open.map(|it| it.fingerprint.as_str())
             .filter(|print| !pending.contains(print))
             .collect()
@@ -172,9 +186,7 @@ impl Tables {
         due: &AlertDue,
         lease: Duration,
     ) -> Option<AlertClaim> {
-        let letters = now
-            .checked_sub(due.age)
-            .map(|before| self.due(due.kind, before))?;
+        let letters = self.due(due.kind, now.checked_sub(due.age));
         let prints = letters.keys().copied();
         let fingerprint = self.turn(Some(due.kind), prints, due.window, now)?;
         let ids = letters.get(fingerprint.as_str())?.clone();
@@ -214,16 +226,16 @@ impl Tables {
     ) -> Option<ResolveClaim> {
         let prints = self.resolvable();
         let fingerprint = self.turn(RESOLVE, prints.into_iter(), Duration::ZERO, now)?;
-        let open = self.alerts.open.iter();
-        let (incident, _) = open
-            .filter(|(_, it)| it.fingerprint == fingerprint)
+        let incidents = self.alerts.incidents.iter();
+        let (incident, open) = incidents
+            .filter(|(_, it)| it.is_open() && it.fingerprint == fingerprint)
             .min_by_key(|(_, it)| it.sent_at)?;
-        let incident = *incident;
+        let (incident, external_id) = (*incident, open.external_id.clone()?);
         let failures = self.lease(&fingerprint, RESOLVE, claim_id, now + lease);
         Some(ResolveClaim {
             claim_id,
             incident,
-            external_id: ExternalId(incident.to_string()),
+            external_id,
             fingerprint,
             failures,
         })
@@ -252,12 +264,7 @@ impl Tables {
         let streams = self.alerts.streams.iter();
         let mut failed = streams.filter(|(_, stream)| stream.failures > 0);
         failed.any(|((print, duty), _)| match duty {
-            Some(kind) => match (kind, written_before) {
-                (AlertKind::Overdue, None) => false,
-                (_, before) => {
-                    (self.due(*kind, before.unwrap_or_default())).contains_key(print.as_str())
-                }
-            },
+            Some(kind) => self.due(*kind, written_before).contains_key(print.as_str()),
             None => self.resolvable().contains(print.as_str()),
         })
     }
@@ -280,7 +287,11 @@ impl Database {
         Some(claim)
     }
 
-    pub(super) fn alert_delivered(&self, claim: &AlertClaim) -> u64 {
+    pub(super) fn alert_delivered(
+        &self,
+        claim: &AlertClaim,
+        external_id: Option<ExternalId>,
+    ) -> u64 {
         let now = self.timeline.now();
         let letters = {
             let mut state = self.state();
@@ -295,11 +306,16 @@ impl Database {
                     letters.push(*id);
                 }
             }
-            let incident = OpenIncident {
-                fingerprint: claim.fingerprint.clone(),
-                sent_at: now,
-            };
-            tables.alerts.open.insert(claim.claim_id, incident);
+            if !letters.is_empty() || external_id.is_some() {
+                // Said twice, when the first answer was lost: the first has it right.
+                let incidents = &mut tables.alerts.incidents;
+                incidents.entry(claim.claim_id).or_insert(Delivered {
+                    fingerprint: claim.fingerprint.clone(),
+                    sent_at: now,
+                    external_id,
+                    resolved: false,
+                });
+            }
             tables.end_turn(&claim.fingerprint, Some(claim.kind), claim.claim_id, now);
             letters
         };
@@ -335,7 +351,8 @@ impl Database {
             let mut state = self.state();
             let tables = &mut state.tables;
             tables.end_turn(&claim.fingerprint, RESOLVE, claim.claim_id, now);
-            tables.alerts.open.remove(&claim.incident).is_some()
+            let incident = tables.alerts.incidents.get_mut(&claim.incident);
+            incident.is_some_and(|it| !std::mem::replace(&mut it.resolved, true))
         };
         if was_open {
             self.fact(Fact::IncidentResolved {

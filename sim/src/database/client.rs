@@ -1,25 +1,27 @@
-//! The store as the harness sees it: statements over the network.
+//! The store as the harness sees it: statements over the network, or by a direct way.
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, AlertDue, AlertStore, CommitError, DeadLetter, DeadLetterId, DiscardReason,
-    Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded,
-    ResolveClaim, ReviewStore, ReviewTx, Reviewer, Store, StoreError, SweepBatch, SweepStore,
-    WorkTx,
+    AlertClaim, AlertDue, AlertStore, CommitError, CountStore, DeadLetter, DeadLetterId,
+    DiscardReason, Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterCount, LetterFilter,
+    LetterQuery, NewDeadLetter, PendingStore, Recorded, ResolveClaim, ReviewStore, ReviewTx,
+    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
 };
 
-use super::Refusal;
+use super::direct::{Direct, Way};
 use super::server::{Outcome, Statement};
+use super::{Database, Refusal};
 use crate::history::{Key, Log};
 use crate::link::{Link, Post};
 
 /// A store on one host. Clones share its connection.
 #[derive(Clone)]
 pub struct SimStore {
-    link: Link<Statement, Outcome>,
+    link: Way,
     fence_wait: Duration,
 }
 
@@ -27,8 +29,24 @@ impl SimStore {
     /// A store whose twins wait `fence_wait` for a fence.
     pub fn new(post: Post, log: Log, fence_wait: Duration) -> Self {
         Self {
-            link: Link::new("database", post, log),
+            link: Way::Network(Link::new("database", post, log)),
             fence_wait,
+        }
+    }
+
+    /// A store without a network: every statement is answered where it is made, as soon as it may. Bookkeeping waits
+    /// `lock_wait` for a lock.
+    pub fn direct(database: &Database, fence_wait: Duration, lock_wait: Duration) -> Self {
+        Self {
+            link: Way::Direct(Direct::new(database, lock_wait)),
+            fence_wait,
+        }
+    }
+
+    /// Ends the connection of a direct store, and with it every transaction that it has open.
+    pub fn lose_connection(&self) {
+        if let Way::Direct(direct) = &self.link {
+            direct.lose();
         }
     }
 
@@ -44,7 +62,7 @@ impl SimStore {
             Ok(Outcome::Refused(refusal @ Refusal::NoTransaction)) => {
                 Err(StoreError::Away(refusal.into()))
             }
-            Ok(Outcome::Refused(refusal @ Refusal::Aborted)) => {
+            Ok(Outcome::Refused(refusal @ (Refusal::Aborted | Refusal::NotPending))) => {
                 Err(StoreError::Refused(refusal.into()))
             }
             Ok(outcome) => Ok(outcome),
@@ -61,6 +79,7 @@ impl SimStore {
             tx,
             epoch: self.link.epoch(),
             job: None,
+            fenced: false,
             ended: false,
         })
     }
@@ -77,6 +96,8 @@ struct Open {
     tx: u64,
     epoch: u64,
     job: Option<JobId>,
+    /// Whether it holds a fence.
+    fenced: bool,
     ended: bool,
 }
 
@@ -176,7 +197,10 @@ impl WorkTx for SimTx {
             deadline,
         };
         match open.execute(statement).await? {
-            Outcome::Fenced(verdict) => Ok(verdict),
+            Outcome::Fenced(verdict) => {
+                open.fenced |= verdict == FenceVerdict::Acquired;
+                Ok(verdict)
+            }
             _ => Err(odd()),
         }
     }
@@ -187,6 +211,11 @@ impl WorkTx for SimTx {
 
     async fn commit(mut self) -> Result<(), CommitError> {
         let open = &mut self.0.0;
+        if !open.fenced {
+            return Err(CommitError::Refused(
+                "the transaction holds no fence".into(),
+            ));
+        }
         match open
             .execute(Statement::Commit {
                 tx: open.tx,
@@ -286,6 +315,45 @@ impl ReviewStore for SimStore {
     }
 }
 
+impl PendingStore for SimStore {
+    async fn pending(&self, filter: &LetterFilter) -> Result<Vec<DeadLetterId>, StoreError> {
+        let filter = LetterFilter {
+            status: Some(Status::PendingReview),
+            ..filter.clone()
+        };
+        let all = LetterQuery::first(filter, u32::MAX);
+        let letters = self.dead_letters(&all).await?;
+        Ok(letters.iter().map(|it| it.letter.id).collect())
+    }
+}
+
+impl CountStore for SimStore {
+    async fn count_dead_letters(
+        &self,
+        filter: &LetterFilter,
+        limit: u32,
+    ) -> Result<Vec<LetterCount>, StoreError> {
+        let all = LetterQuery::first(filter.clone(), u32::MAX);
+        let mut counts: BTreeMap<String, LetterCount> = BTreeMap::new();
+        // The oldest first.
+        for it in self.dead_letters(&all).await? {
+            let fingerprint = it.letter.fingerprint();
+            let count = counts.entry(fingerprint.clone()).or_insert(LetterCount {
+                fingerprint,
+                letters: 0,
+                first_at: it.created_at,
+                last_at: it.created_at,
+            });
+            count.letters += 1;
+            count.last_at = it.created_at;
+        }
+        let mut counts: Vec<_> = counts.into_values().collect();
+        counts.sort_by_key(|it| std::cmp::Reverse(it.letters));
+        counts.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(counts)
+    }
+}
+
 impl SweepStore for SimStore {
     async fn now(&self) -> Result<DateTime<Utc>, StoreError> {
         match self.execute(Statement::Ping, None).await? {
@@ -323,12 +391,10 @@ impl AlertStore for SimStore {
     async fn alert_delivered(
         &self,
         claim: &AlertClaim,
-        _: Option<&ExternalId>,
+        external_id: Option<&ExternalId>,
     ) -> Result<u64, StoreError> {
-        match self
-            .execute(Statement::AlertDelivered(Box::new(claim.clone())), None)
-            .await?
-        {
+        let statement = Statement::AlertDelivered(Box::new(claim.clone()), external_id.cloned());
+        match self.execute(statement, None).await? {
             Outcome::Rows(rows) => Ok(rows),
             _ => Err(odd()),
         }

@@ -7,7 +7,9 @@
 mod alerts;
 mod bookkeeping;
 mod client;
+mod direct;
 mod review;
+mod rows;
 mod server;
 mod transactions;
 
@@ -85,6 +87,9 @@ pub enum Refusal {
     /// An earlier statement failed.
     #[error("the transaction is aborted")]
     Aborted,
+    /// Somebody decided about the dead letter before.
+    #[error("the dead letter is no longer pending")]
+    NotPending,
 }
 
 #[derive(Debug)]
@@ -100,6 +105,16 @@ struct Transaction {
     aborted: bool,
     /// Ends it when it is idle for too long.
     idle: Option<IdleLimit>,
+}
+
+impl Transaction {
+    fn holds_key(&self, key: &Key) -> bool {
+        !self.aborted && self.key.as_ref() == Some(key)
+    }
+
+    fn holds_letter(&self, letter: DeadLetterId) -> bool {
+        !self.aborted && self.letter == Some(letter)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +147,8 @@ pub struct Database {
     /// Of 1,000 statements of handlers and commits, how many meet contention.
     contention_per_mille: u64,
     dice: Arc<LoggedEntropy>,
+    /// Whether it ends transactions in which nothing happens.
+    limits_idle: bool,
 }
 
 impl Database {
@@ -145,6 +162,16 @@ impl Database {
             log,
             broker,
             contention_per_mille: knobs.contention_per_mille,
+            limits_idle: true,
+        }
+    }
+
+    /// The same, with a server that never ends a transaction because nothing happens in it.
+    #[must_use]
+    pub fn without_idle_limits(self) -> Self {
+        Self {
+            limits_idle: false,
+            ..self
         }
     }
 

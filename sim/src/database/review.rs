@@ -18,21 +18,14 @@ impl Database {
         wait: Duration,
     ) -> Result<Option<DeadLetter>, Refusal> {
         self.locked(id, wait, |state| {
+            state.alive(id)?;
             let Some(row) = state.tables.letters.get(&letter).cloned() else {
                 return Ok(Lock::Free(None));
             };
-            if state
-                .open
-                .iter()
-                .any(|(other, tx)| *other != id && tx.letter == Some(letter))
-            {
+            if state.open.values().any(|tx| tx.holds_letter(letter)) {
                 return Ok(Lock::Held);
             }
-            state
-                .open
-                .get_mut(&id)
-                .ok_or(Refusal::NoTransaction)?
-                .letter = Some(letter);
+            state.alive(id)?.letter = Some(letter);
             Ok(Lock::Free(Some(row)))
         })
         .await
@@ -50,6 +43,11 @@ impl Database {
                 .letters
                 .get_mut(&letter)
                 .ok_or(Refusal::NoTransaction)?;
+            if row.status != Status::PendingReview {
+                drop(state);
+                self.changed.notify_waiters();
+                return Err(Refusal::NotPending);
+            }
             row.status = Status::Replayed;
             row.reviewed_at = Some(now);
             row.reviewed_by = Some(by.to_string());
@@ -106,9 +104,9 @@ impl Database {
         if !self.take_key(id, key, wait).await? {
             return Ok(Discarded::WasApplied);
         }
-        // The update waits for whoever holds the row, and then looks at its status again.
-        self.lock_letter(id, letter, wait).await?;
+        // The update reads the clock, waits for whoever holds the row, and then looks at its status again.
         let now = Timeline::calendar(self.timeline.now());
+        self.lock_letter(id, letter, wait).await?;
         let mut state = self.state();
         let row = state
             .tables

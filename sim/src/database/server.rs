@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use harness::{
-    AlertClaim, AlertDue, DeadLetter, DeadLetterId, DiscardReason, Discarded, FenceKey,
+    AlertClaim, AlertDue, DeadLetter, DeadLetterId, DiscardReason, Discarded, ExternalId, FenceKey,
     FenceVerdict, JobId, LetterQuery, NewDeadLetter, Recorded, ResolveClaim, Reviewer, SweepBatch,
 };
 use uuid::Uuid;
@@ -15,7 +15,7 @@ use crate::link::{Named, Post, Session};
 use crate::timeline::Timeline;
 
 /// How long bookkeeping waits for a lock.
-const LOCK_WAIT: Duration = Duration::from_secs(2);
+pub(super) const LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// A statement.
 pub(super) enum Statement {
@@ -68,7 +68,7 @@ pub(super) enum Statement {
         due: AlertDue,
         lease: Duration,
     },
-    AlertDelivered(Box<AlertClaim>),
+    AlertDelivered(Box<AlertClaim>, Option<ExternalId>),
     AlertFailed {
         claim: Box<AlertClaim>,
         retry_after: Duration,
@@ -105,7 +105,7 @@ impl Named for Statement {
             Self::Discard { .. } => "discard",
             Self::Sweep(_) => "sweep",
             Self::ClaimAlert { .. } => "claim_alert",
-            Self::AlertDelivered(_) => "alert_delivered",
+            Self::AlertDelivered(..) => "alert_delivered",
             Self::AlertFailed { .. } => "alert_failed",
             Self::ClaimResolve { .. } => "claim_resolve",
             Self::IncidentResolved(_) => "incident_resolved",
@@ -147,9 +147,27 @@ pub(super) enum Outcome {
 pub(super) struct DatabaseSession {
     database: Database,
     id: u64,
+    /// How long bookkeeping waits for a lock.
+    lock_wait: Duration,
 }
 
 impl DatabaseSession {
+    pub(super) fn new(database: &Database, lock_wait: Duration) -> Self {
+        let mut state = database.state();
+        state.next += 1;
+        let id = state.next;
+        drop(state);
+        Self {
+            database: database.clone(),
+            id,
+            lock_wait,
+        }
+    }
+
+    pub(super) fn id(&self) -> u64 {
+        self.id
+    }
+
     async fn execute(&self, statement: Statement) -> Result<Outcome, Refusal> {
         let database = &self.database;
         Ok(match statement {
@@ -188,7 +206,7 @@ impl DatabaseSession {
                 Outcome::Done
             }
             Statement::Record(letter) => {
-                Outcome::Recorded(database.record(self.id, &letter, LOCK_WAIT).await?)
+                Outcome::Recorded(database.record(self.id, &letter, self.lock_wait).await?)
             }
             Statement::Ping => Outcome::Now(Timeline::calendar(database.timeline.now())),
             Statement::Letter(id) => Outcome::Letter(Box::new(
@@ -197,16 +215,16 @@ impl DatabaseSession {
             Statement::Letters(query) => {
                 Outcome::Letters(database.look(|tables| query.page(tables.letters.values())))
             }
-            Statement::LockLetter { tx, id } => {
-                Outcome::Letter(Box::new(database.lock_letter(tx, id, LOCK_WAIT).await?))
-            }
+            Statement::LockLetter { tx, id } => Outcome::Letter(Box::new(
+                database.lock_letter(tx, id, self.lock_wait).await?,
+            )),
             Statement::MarkReplayed { tx, by } => {
                 database.mark_replayed(tx, &by)?;
                 Outcome::Done
             }
             Statement::Discard { id, reason, by } => Outcome::Discarded(
                 database
-                    .discard(self.id, id, &reason, &by, LOCK_WAIT)
+                    .discard(self.id, id, &reason, &by, self.lock_wait)
                     .await?,
             ),
             Statement::Sweep(batch) => Outcome::Rows(database.sweep(&batch)),
@@ -215,7 +233,9 @@ impl DatabaseSession {
                 due,
                 lease,
             } => Outcome::Claim(Box::new(database.claim_alert(claim_id, &due, lease))),
-            Statement::AlertDelivered(claim) => Outcome::Rows(database.alert_delivered(&claim)),
+            Statement::AlertDelivered(claim, external_id) => {
+                Outcome::Rows(database.alert_delivered(&claim, external_id))
+            }
             Statement::AlertFailed { claim, retry_after } => {
                 database.alert_failed(&claim, retry_after);
                 Outcome::Done
@@ -256,14 +276,7 @@ impl Session<Statement, Outcome> for DatabaseSession {
 /// When the port cannot be bound.
 pub async fn serve(database: Database, post: Post, log: Log) -> std::io::Result<()> {
     crate::link::serve(post, log, move || {
-        let mut state = database.state();
-        state.next += 1;
-        let id = state.next;
-        drop(state);
-        DatabaseSession {
-            database: database.clone(),
-            id,
-        }
+        DatabaseSession::new(&database, LOCK_WAIT)
     })
     .await
 }

@@ -51,6 +51,9 @@ impl Database {
 
     /// The server ends a session that is idle in its transaction for so long.
     pub(super) fn limit_idle(&self, id: u64, limit: Duration) {
+        if !self.limits_idle {
+            return;
+        }
         let database = self.clone();
         let waiting = tokio::spawn(async move {
             database.timeline.sleep(limit).await;
@@ -92,6 +95,14 @@ impl Database {
         self.abort_all(None);
     }
 
+    /// A statement failed: the transaction can do nothing but end, and holds no lock any more.
+    fn spoil(&self, id: u64) {
+        if let Some(transaction) = self.state().open.get_mut(&id) {
+            transaction.aborted = true;
+        }
+        self.changed.notify_waiters();
+    }
+
     /// Tries until it is free, at most `wait`.
     pub(super) async fn locked<T>(
         &self,
@@ -113,9 +124,7 @@ impl Database {
                 biased;
                 () = &mut changed => {}
                 () = &mut timeout => {
-                    if let Some(transaction) = self.state().open.get_mut(&id) {
-                        transaction.aborted = true;
-                    }
+                    self.spoil(id);
                     return Err(Refusal::LockTimeout);
                 }
             }
@@ -130,14 +139,11 @@ impl Database {
         wait: Duration,
     ) -> Result<bool, Refusal> {
         self.locked(id, wait, |state| {
-            state.alive(id)?;
-            if state.tables.fences.contains_key(key) {
+            let ours = state.alive(id)?.key.as_ref() == Some(key);
+            if ours || state.tables.fences.contains_key(key) {
                 return Ok(Lock::Free(false));
             }
-            let held = state
-                .open
-                .iter()
-                .any(|(other, tx)| *other != id && tx.key.as_ref() == Some(key));
+            let held = state.open.values().any(|tx| tx.holds_key(key));
             if held {
                 return Ok(Lock::Held);
             }
@@ -188,7 +194,8 @@ impl Database {
         let mut state = self.state();
         let transaction = state.alive(id)?;
         if contended {
-            transaction.aborted = true;
+            drop(state);
+            self.spoil(id);
             return Err(Refusal::LockTimeout);
         }
         *transaction
@@ -200,7 +207,8 @@ impl Database {
 
     /// A statement of a handler that fails.
     pub(super) fn fail(&self, id: u64) -> Result<(), Refusal> {
-        self.state().alive(id)?.aborted = true;
+        self.state().alive(id)?;
+        self.spoil(id);
         Err(Refusal::Aborted)
     }
 

@@ -195,6 +195,7 @@ fn draw_jobs(dice: &Dice, count: usize, knobs: &Knobs) -> Vec<JobPlan> {
                 resend_after_ms,
                 behaviour,
                 work_ms,
+                decisions: Vec::new(),
             }
         })
         .collect()

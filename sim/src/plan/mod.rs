@@ -1,6 +1,8 @@
 //! What happens in one world: jobs, knobs and faults, all drawn from the seed, or read from a file.
 
+mod check;
 mod draw;
+mod poison;
 mod saved;
 
 use std::time::Duration;
@@ -8,6 +10,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use self::draw::parse_seed;
+pub use self::poison::Shape;
 pub use self::saved::{Expected, Saved};
 
 /// Everything that decides about one world. Written as JSON, edited by hand, run again.
@@ -94,6 +97,24 @@ pub struct JobPlan {
     pub behaviour: Behaviour,
     /// How long a run takes.
     pub work_ms: u64,
+    /// What operators decide about its dead letters, by generation; behind the last they leave them alone. Empty: chance
+    /// decides, by `replay_percent` and `discard_percent`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub decisions: Vec<Decision>,
+}
+
+/// What operators do with one dead letter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs)]
+pub enum Decision {
+    Leave,
+    Replay,
+    /// Two operators at once.
+    ReplayTwice,
+    /// Two operators at once who do not agree.
+    ReplayAndDiscard,
+    Discard,
 }
 
 /// How a job behaves.
@@ -114,6 +135,44 @@ pub enum Behaviour {
     SwallowsErrors(u32),
     Poison,
     NoHeaders,
+    /// Poison of any other shape.
+    PoisonAs(Shape),
+}
+
+impl Behaviour {
+    /// Whether a message of this generation can never be valid. A replay gives it headers that can be read.
+    pub fn is_poison(self, generation: u32) -> bool {
+        match self {
+            Self::Poison => true,
+            Self::NoHeaders => generation == 0,
+            Self::PoisonAs(shape) => generation == 0 || !shape.is_of_headers(),
+            _ => false,
+        }
+    }
+
+    /// How a run ends. `first`: no copy of the job ran before.
+    pub fn ends(self, run: u32, generation: u32, first: bool) -> RunEnd {
+        match self {
+            Self::FailsRuns(runs) if run <= runs => RunEnd::FailsTransiently,
+            Self::SwallowsErrors(runs) if run <= runs => RunEnd::SwallowsAnError,
+            Self::PanicsRuns(runs) if run <= runs => RunEnd::Panics,
+            Self::FailsHard => RunEnd::FailsForGood,
+            Self::FailsUntilReplayed if generation == 0 => RunEnd::FailsForGood,
+            Self::FailsHardOnce if first => RunEnd::FailsForGood,
+            _ => RunEnd::Succeeds,
+        }
+    }
+}
+
+/// How one run of a job ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum RunEnd {
+    Succeeds,
+    FailsTransiently,
+    FailsForGood,
+    SwallowsAnError,
+    Panics,
 }
 
 /// One fault.

@@ -37,19 +37,24 @@ impl Saved {
     /// Reads a plan file.
     ///
     /// # Errors
-    /// When it is no plan; the error names the line.
+    /// When it cannot be read, or is no plan that can be run.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let saved: Self = serde_json::from_str(&text)
-            .with_context(|| format!("{} is no plan", path.display()))?;
-        saved
-            .plan
-            .check()
-            .with_context(|| format!("{} is no plan that can be run", path.display()))?;
+        Self::parse(&text).with_context(|| path.display().to_string())
+    }
+
+    /// Reads the text of a plan file.
+    ///
+    /// # Errors
+    /// When it is no plan, the error names the line; or none that can be run, the error names the field.
+    pub fn parse(text: &str) -> anyhow::Result<Self> {
+        let saved: Self = serde_json::from_str(text).context("this is no plan")?;
+        let plan = &saved.plan;
+        plan.check().context("this is no plan that can be run")?;
         Ok(saved)
     }
 
-    /// Writes it so that people can read and edit it: a job or a fault a line.
+    /// Writes it so that people can read and edit it.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -57,7 +62,11 @@ impl Saved {
         std::fs::write(path, self.text()?).with_context(|| path.display().to_string())
     }
 
-    fn text(&self) -> anyhow::Result<String> {
+    /// The text of a plan file: a job or a fault a line.
+    ///
+    /// # Errors
+    /// Never: everything in it can be written.
+    pub fn text(&self) -> anyhow::Result<String> {
         let list = |items: Vec<String>| match items.is_empty() {
             true => "[]".to_owned(),
             false => format!("[\n      {}\n    ]", items.join(",\n      ")),
@@ -101,29 +110,6 @@ fn spaced(json: &str) -> String {
         escaped = c == '\\' && !escaped;
     }
     text
-}
-
-impl Plan {
-    /// # Errors
-    /// When it names what there is not, or a setting that a world cannot have.
-    pub fn check(&self) -> anyhow::Result<()> {
-        let workers = self.knobs.workers;
-        anyhow::ensure!(
-            (1..=3).contains(&workers),
-            "knobs.workers: must be 1, 2 or 3, is {workers}"
-        );
-        let known = crate::world::hosts(self);
-        for (n, fault) in self.faults.iter().enumerate() {
-            for host in fault.kind.hosts() {
-                anyhow::ensure!(
-                    known.contains(&host),
-                    "faults[{n}]: there is no host {host:?}, there are {}",
-                    known.join(", ")
-                );
-            }
-        }
-        crate::world::config(self).map(|_| ())
-    }
 }
 
 #[cfg(test)]

@@ -1,12 +1,13 @@
 //! What runs on the hosts: the harness, unchanged, and what it talks to.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use harness::{
-    AlertPump, AlertPumpConfig, Consumer, DeadLetter, DiscardReason, Entropy, Env, LetterFilter,
-    LetterQuery, OutsidePublisher, Review, ReviewStore as _, Reviewer, Shutdown, Status,
-    SweepTarget, Sweeper, SweeperConfig,
+    AlertPump, AlertPumpConfig, Consumer, DeadLetter, DeadLetterId, DiscardReason, Entropy, Env,
+    JobId, LetterFilter, LetterQuery, OutsidePublisher, Review, ReviewStore as _, Reviewer,
+    Shutdown, Status, SweepTarget, Sweeper, SweeperConfig,
 };
 use turmoil::Sim;
 
@@ -16,6 +17,7 @@ use crate::broker::{self, Broker, SimQueue};
 use crate::database::{self, Database, SimStore};
 use crate::history::{Fact, LoggedEntropy};
 use crate::jobs::{SimHandler, id_of, message};
+use crate::plan::Decision;
 
 type HostResult = Result<(), Box<dyn std::error::Error>>;
 
@@ -129,6 +131,8 @@ struct Operators {
     until: Duration,
     replay_percent: u64,
     discard_percent: u64,
+    /// Decisions that are planned and not left to chance.
+    planned: BTreeMap<JobId, Vec<Decision>>,
 }
 
 impl Operators {
@@ -137,7 +141,14 @@ impl Operators {
         let knobs = &shared.plan.knobs;
         let store = shared.store(HOST);
         let publisher = OutsidePublisher(shared.queue(HOST));
+        let queue = queue()?;
+        let jobs = shared.plan.jobs.iter();
+        let planned = jobs
+            .filter(|job| !job.decisions.is_empty())
+            .map(|job| (id_of(job, &queue), job.decisions.clone()))
+            .collect();
         Ok(Self {
+            planned,
             review: Review::new(store.clone(), publisher, env.clone()),
             store,
             by: Reviewer::new("olga")?,
@@ -152,7 +163,7 @@ impl Operators {
 
     async fn review(&self) {
         // An operator without a decision to make does not look.
-        if self.replay_percent + self.discard_percent == 0 {
+        if self.replay_percent + self.discard_percent == 0 && self.planned.is_empty() {
             return;
         }
         loop {
@@ -173,6 +184,36 @@ impl Operators {
     }
 
     async fn decide(&self, letter: &DeadLetter) {
+        match self.planned.get(&letter.letter.job_id) {
+            Some(decisions) => self.decide_as_planned(letter, decisions).await,
+            None => self.decide_by_chance(letter).await,
+        }
+    }
+
+    async fn decide_as_planned(&self, letter: &DeadLetter, decisions: &[Decision]) {
+        let (id, generation) = (letter.letter.id, letter.letter.generation as usize);
+        let decision = decisions.get(generation).unwrap_or(&Decision::Leave);
+        let replay = || self.review.replay(id, &self.by);
+        match decision {
+            Decision::Leave => {}
+            Decision::Replay => {
+                let _ = limited(&self.env, replay()).await;
+            }
+            Decision::ReplayTwice => {
+                let both = async { tokio::join!(replay(), replay()) };
+                let _ = limited(&self.env, both).await;
+            }
+            Decision::ReplayAndDiscard => {
+                let both = async { tokio::join!(replay(), self.discard(id, REASONS[0])) };
+                let _ = limited(&self.env, both).await;
+            }
+            Decision::Discard => {
+                let _ = limited(&self.env, self.discard(id, REASONS[0])).await;
+            }
+        }
+    }
+
+    async fn decide_by_chance(&self, letter: &DeadLetter) {
         let (roll, id) = (self.dice.next_u64() % 100, letter.letter.id);
         if roll < self.replay_percent && letter.letter.generation < LAST_GENERATION {
             let replay = || self.review.replay(id, &self.by);
@@ -181,18 +222,22 @@ impl Operators {
                 let both = async { tokio::join!(replay(), replay()) };
                 let _ = limited(&self.env, both).await;
             } else if roll % 4 == 1 {
-                let both = async { tokio::join!(replay(), self.discard(id)) };
+                let both = async { tokio::join!(replay(), self.discard_for_some_reason(id)) };
                 let _ = limited(&self.env, both).await;
             } else {
                 let _ = limited(&self.env, replay()).await;
             }
         } else if roll >= 100 - self.discard_percent {
-            let _ = limited(&self.env, self.discard(id)).await;
+            let _ = limited(&self.env, self.discard_for_some_reason(id)).await;
         }
     }
 
-    async fn discard(&self, id: harness::DeadLetterId) {
+    async fn discard_for_some_reason(&self, id: DeadLetterId) {
         let text = REASONS[(self.dice.next_u64() % REASONS.len() as u64) as usize];
+        self.discard(id, text).await;
+    }
+
+    async fn discard(&self, id: DeadLetterId, text: &str) {
         if let Ok(reason) = DiscardReason::new(text) {
             let _ = self.review.discard(id, &reason, &self.by).await;
         }
@@ -228,7 +273,7 @@ async fn producer(shared: Shared) -> HostResult {
     });
     let publishing = copies.map(async |(at, job)| {
         env.clock.sleep(at).await;
-        let message = message(job, &name);
+        let message = message(job);
         let give_up_at = Duration::from_millis(job.publish_at_ms) + horizon;
         let mut wait = Duration::from_secs(1);
         loop {

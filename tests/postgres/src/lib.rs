@@ -1,17 +1,20 @@
 //! A PostgreSQL for tests and demos, taken in this order: the server that `DATABASE_URL` names, local server binaries,
-//! Docker. A server that is started here is private, on a free loopback port, and goes away with its data: when its
+//! Docker (at once, if `POSTGRES_FROM` is `docker`). A server that is started here is private, on a free loopback port, and goes away with its data: when its
 //! owner drops it, and also when the owner panics or is killed (see [`watchdog`]).
 
 mod binaries;
 mod docker;
 mod local;
+mod probe;
 mod template;
 mod watchdog;
 
 use std::path::Path;
 
+use nix::sys::signal::Signal;
+
 pub use crate::local::LocalError;
-use crate::local::LocalServer;
+use crate::local::{Disk, LocalServer};
 
 /// A PostgreSQL server that accepts connections.
 #[derive(Debug)]
@@ -24,8 +27,7 @@ pub struct Postgres {
 enum Kind {
     Given,
     Local(LocalServer),
-    // Held until dropped.
-    Docker { _container: Box<docker::Container> },
+    Docker(Box<docker::Container>),
 }
 
 /// No PostgreSQL could be had. The text says what was tried, and how to provide one.
@@ -67,21 +69,20 @@ impl Postgres {
     }
 
     async fn start(given: &str) -> Result<Self, ObtainError> {
-        let local = match LocalServer::start() {
-            Ok(server) => {
-                return Ok(Self {
-                    url: server.url(),
-                    kind: Kind::Local(server),
-                });
-            }
-            Err(error) => error.to_string(),
+        let only_docker = std::env::var("POSTGRES_FROM").is_ok_and(|it| it == "docker");
+        let local = if only_docker {
+            Err("not wanted: POSTGRES_FROM is docker".to_owned())
+        } else {
+            LocalServer::start(&Disk::Any).map_err(|error| error.to_string())
+        };
+        let local = match local {
+            Ok(server) => return Ok(Self::local_one(server)),
+            Err(error) => error,
         };
         match docker::Container::start().await {
             Ok(container) => Ok(Self {
                 url: container.url().to_owned(),
-                kind: Kind::Docker {
-                    _container: Box::new(container),
-                },
+                kind: Kind::Docker(Box::new(container)),
             }),
             Err(docker) => Err(ObtainError {
                 given: given.to_owned(),
@@ -89,6 +90,22 @@ impl Postgres {
                 docker: docker.to_string(),
             }),
         }
+    }
+
+    fn local_one(server: LocalServer) -> Self {
+        Self {
+            url: server.url(),
+            kind: Kind::Local(server),
+        }
+    }
+
+    /// Starts a private server from local binaries whose data is on a file system of its own, of so many MB. Needs the right
+    /// to mount one.
+    ///
+    /// # Errors
+    /// When there are no binaries, or nothing may be mounted.
+    pub fn own_on_a_disk_of(mb: u32) -> Result<Self, LocalError> {
+        LocalServer::start(&Disk::OfMb(mb)).map(Self::local_one)
     }
 
     /// URL of a superuser on the database `postgres`, or `DATABASE_URL` as given.
@@ -100,46 +117,78 @@ impl Postgres {
     pub fn log_path(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Local(server) => Some(server.log_path()),
-            Kind::Given | Kind::Docker { .. } => None,
+            Kind::Given | Kind::Docker(_) => None,
         }
     }
 
     /// Kills the server (SIGKILL to all of its processes), as a power cut would.
     ///
     /// # Errors
-    /// When this server was not started from local binaries, or is not running.
+    /// When this server was not started here, or is not running.
     pub fn kill(&mut self) -> Result<(), LocalError> {
-        self.local()?.kill()
+        match &mut self.kind {
+            Kind::Local(server) => server.kill(),
+            Kind::Docker(container) => container.signal("SIGKILL"),
+            Kind::Given => Err(LocalError::NotOurs),
+        }
     }
 
     /// Stops the server like a crash (SIGQUIT), and waits until it is gone.
     ///
     /// # Errors
-    /// When this server was not started from local binaries, or does not stop.
+    /// When this server was not started here, or does not stop.
     pub fn stop(&mut self) -> Result<(), LocalError> {
-        self.local()?.stop()
+        match &mut self.kind {
+            Kind::Local(server) => server.stop(Signal::SIGQUIT),
+            Kind::Docker(container) => container.signal("SIGQUIT"),
+            Kind::Given => Err(LocalError::NotOurs),
+        }
+    }
+
+    /// Shuts the server down in good order, but at once (SIGINT, "fast"): it ends its sessions, and tells them so.
+    ///
+    /// # Errors
+    /// When this server was not started here, or does not stop.
+    pub fn shut_down(&mut self) -> Result<(), LocalError> {
+        match &mut self.kind {
+            Kind::Local(server) => server.stop(Signal::SIGINT),
+            Kind::Docker(container) => container.signal("SIGINT"),
+            Kind::Given => Err(LocalError::NotOurs),
+        }
     }
 
     /// Starts a server that was stopped or killed, on the same port and data.
     ///
     /// # Errors
-    /// When this server was not started from local binaries, or does not start.
+    /// When this server was not started here, or does not start.
     pub fn restart(&mut self) -> Result<(), LocalError> {
-        self.local()?.restart()
+        match &mut self.kind {
+            Kind::Local(server) => server.restart(),
+            Kind::Docker(container) => container.restart(),
+            Kind::Given => Err(LocalError::NotOurs),
+        }
+    }
+
+    /// Starts a server that ended by itself; one that did not is left alone. Says whether it had.
+    ///
+    /// # Errors
+    /// When this server was not started from local binaries, or does not start.
+    pub fn restart_if_ended(&mut self) -> Result<bool, LocalError> {
+        match &mut self.kind {
+            Kind::Local(server) => server.restart_if_ended(),
+            Kind::Given | Kind::Docker(_) => Err(LocalError::NotOurs),
+        }
     }
 
     /// Changes a setting and reloads the configuration.
     ///
     /// # Errors
-    /// When this server was not started from local binaries, or its files cannot be written.
+    /// When this server was not started here, or its files cannot be written.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), LocalError> {
-        self.local()?.set(key, value)
-    }
-
-    fn local(&mut self) -> Result<&mut LocalServer, LocalError> {
         match &mut self.kind {
-            Kind::Local(server) => Ok(server),
-            Kind::Given | Kind::Docker { .. } => Err(LocalError::NotLocal),
+            Kind::Local(server) => server.set(key, value),
+            Kind::Docker(container) => container.set(key, value),
+            Kind::Given => Err(LocalError::NotOurs),
         }
     }
 }

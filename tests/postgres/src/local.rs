@@ -66,10 +66,11 @@ pub enum LocalError {
         log: String,
     },
     /// Not a server that we may stop.
-    #[error(
-        "this server was not started from local binaries, so it cannot be stopped or reconfigured"
-    )]
-    NotLocal,
+    #[error("this server was not started here, so it cannot be stopped or reconfigured")]
+    NotOurs,
+    /// The container does not do what it is told.
+    #[error("{0}")]
+    Container(String),
 }
 
 impl LocalError {
@@ -100,6 +101,18 @@ pub(crate) fn run(command: &mut Command) -> Result<(), LocalError> {
     Err(LocalError::Failed { program, output })
 }
 
+/// Where a server's files are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Disk {
+    /// In the temporary folder.
+    Any,
+    /// On a file system of its own, of so many MB, that holds nothing else.
+    OfMb(u32),
+}
+
+/// What a small disk can bear: old changes are thrown away early.
+const FRUGAL: [&str; 2] = ["max_wal_size=48MB", "min_wal_size=32MB"];
+
 /// A private server. Fields are dropped in this order: the watchdog stops the server and removes the folder.
 #[derive(Debug)]
 pub(crate) struct LocalServer {
@@ -110,22 +123,34 @@ pub(crate) struct LocalServer {
     log: PathBuf,
     port: u16,
     run_as: RunAs,
+    more: &'static [&'static str],
 }
 
 impl LocalServer {
-    pub(crate) fn start() -> Result<Self, LocalError> {
+    pub(crate) fn start(disk: &Disk) -> Result<Self, LocalError> {
         let bin_dir = binaries::find()?;
         let run_as = RunAs::allowed()?;
         let folder = new_folder(run_as)?;
         // From here on the folder is removed, whatever happens.
         let watchdog = Watchdog::start(&folder).map_err(|e| LocalError::io(&folder, e))?;
+        let mut more: &'static [&'static str] = &[];
+        if let Disk::OfMb(mb) = disk {
+            more = &FRUGAL;
+            let options = format!("size={mb}m,mode=0755");
+            run(Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &options, "tmpfs"])
+                .arg(&folder))?;
+            run_as
+                .own(&folder)
+                .map_err(|e| LocalError::io(&folder, e))?;
+        }
         template::fill(&folder.join("data"), &bin_dir, run_as)?;
         let log = folder.join("server.log");
         let mut last = None;
         // Somebody else may take the port between our asking and the server's binding.
         for _ in 0..5 {
             let port = free_port().map_err(|e| LocalError::io(&folder, e))?;
-            let mut process = spawn(&bin_dir, &folder, &log, port, run_as)?;
+            let mut process = spawn(&bin_dir, &folder, &log, port, run_as, more)?;
             match wait_until_ready(&mut process, &folder, &log) {
                 Ok(()) => {
                     return Ok(Self {
@@ -136,6 +161,7 @@ impl LocalServer {
                         log,
                         port,
                         run_as,
+                        more,
                     });
                 }
                 Err(error) => {
@@ -184,9 +210,24 @@ impl LocalServer {
         })
     }
 
-    pub(crate) fn stop(&mut self) -> Result<(), LocalError> {
-        self.signal(Signal::SIGQUIT);
+    pub(crate) fn stop(&mut self, signal: Signal) -> Result<(), LocalError> {
+        self.signal(signal);
         self.wait()
+    }
+
+    pub(crate) fn restart_if_ended(&mut self) -> Result<bool, LocalError> {
+        // One that is ending by itself would be seen running: it is asked twice.
+        for _ in 0..2 {
+            let ended = self.process.try_wait();
+            if ended
+                .map_err(|e| LocalError::io(&self.folder, e))?
+                .is_some()
+            {
+                return self.restart().map(|()| true);
+            }
+            (0..50).for_each(|_| pause());
+        }
+        Ok(false)
     }
 
     fn signal(&self, signal: Signal) {
@@ -212,6 +253,7 @@ impl LocalServer {
                 &self.log,
                 self.port,
                 self.run_as,
+                self.more,
             )?;
             match wait_until_ready(&mut process, &self.folder, &self.log) {
                 Ok(()) => {
@@ -272,6 +314,7 @@ fn spawn(
     log: &Path,
     port: u16,
     run_as: RunAs,
+    more: &[&str],
 ) -> Result<Child, LocalError> {
     use std::os::unix::process::CommandExt as _;
     let output = fs::File::options()
@@ -294,7 +337,8 @@ fn spawn(
         .current_dir("/")
         // Ctrl-C is for the owner; the watchdog stops the server.
         .process_group(0);
-    for setting in SETTINGS {
+    // Of two settings of one name the last counts.
+    for setting in SETTINGS.iter().chain(more) {
         command.args(["-c", setting]);
     }
     run_as.apply(&mut command);

@@ -22,6 +22,7 @@ if [ -n "$pid" ]; then
         [ "$tries" -gt 200 ] && break
     done
 fi
+umount "$1" 2>/dev/null
 rm -rf "$1"
 "#;
 

@@ -45,6 +45,9 @@ pub struct WorkerArgs {
     /// Dies (SIGKILL) at this point, such as before:commit.
     #[arg(long)]
     pub kill_at: Option<Point>,
+    /// Stands still (SIGSTOP) at this point, once.
+    #[arg(long)]
+    pub stop_at: Option<Point>,
     /// … when it gets there for this time, from 1.
     #[arg(long, default_value_t = 1)]
     pub kill_nth: u32,
@@ -63,6 +66,7 @@ impl WorkerArgs {
             grace_ms: 5_000,
             report: false,
             kill_at: None,
+            stop_at: None,
             kill_nth: 1,
         }
     }
@@ -90,6 +94,9 @@ impl WorkerArgs {
         }
         if let Some(point) = self.kill_at {
             command.args(["--kill-at", &point.to_string()]);
+        }
+        if let Some(point) = self.stop_at {
+            command.args(["--stop-at", &point.to_string()]);
         }
         let mut child = command.spawn()?;
         // Kept apart from the child, which would close it as soon as somebody waits.
@@ -144,6 +151,17 @@ impl Worker {
             .and_then(|id| i32::try_from(id).ok())
             .ok_or(nix::Error::ESRCH)?;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(id), signal)
+    }
+
+    /// Whether it stands still (SIGSTOP).
+    pub fn stands_still(&self) -> bool {
+        let stat = self.child.id().map(|id| format!("/proc/{id}/stat"));
+        let stat = stat.and_then(|path| std::fs::read_to_string(path).ok());
+        // The name in parentheses may contain anything; the state follows it.
+        stat.is_some_and(|stat| {
+            let state = stat.rsplit_once(')').map(|(_, rest)| rest.trim_start());
+            state.is_some_and(|state| state.starts_with('T'))
+        })
     }
 
     /// Waits until it ends by itself.

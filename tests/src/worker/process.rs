@@ -56,7 +56,7 @@ pub async fn run(args: WorkerArgs) -> anyhow::Result<()> {
             .mul_f64(factor)
             .max(Duration::from_millis(20));
     }
-    let plan = plan(args.kill_at, args.kill_nth);
+    let plan = plan(args.kill_at, args.stop_at, args.kill_nth);
     let connections = u32::try_from(args.concurrency)? + 2;
     let store = PgStore::new(
         &args.url,
@@ -123,11 +123,14 @@ impl Observer for Reporter {
     }
 }
 
-fn plan(kill_at: Option<Point>, nth: u32) -> Plan {
-    let seen = AtomicU32::new(0);
+fn plan(kill_at: Option<Point>, stop_at: Option<Point>, nth: u32) -> Plan {
+    let (seen, stops) = (AtomicU32::new(0), AtomicU32::new(0));
     Arc::new(move |point| {
         if Some(point) == kill_at && seen.fetch_add(1, Ordering::SeqCst) + 1 == nth {
             return Fault::Kill;
+        }
+        if Some(point) == stop_at && stops.fetch_add(1, Ordering::SeqCst) == 0 {
+            return Fault::Stop;
         }
         Fault::None
     })

@@ -1,7 +1,7 @@
 //! The database and the embedded queue in it.
 
 use anyhow::Context as _;
-use harness::{PgStore, PgStoreConfig, PgmqQueue, QueueName};
+use harness::{PgStore, PgStoreConfig, PgmqQueue, QueueName, connect_options};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
@@ -48,8 +48,7 @@ pub(crate) async fn open(config: &Config, secrets: &Secrets) -> anyhow::Result<O
     let pool = PgPoolOptions::new()
         .max_connections(QUEUE_CONNECTIONS)
         .acquire_timeout(PgStoreConfig::default().acquire_timeout)
-        .connect_lazy(url)
-        .map_err(|_| wrong())?;
+        .connect_lazy_with(connect_options(url).map_err(|_| wrong())?);
     let queue = PgmqQueue::new(pool.clone()).await;
     Ok(Opened { store, queue, pool })
 }

@@ -81,10 +81,19 @@ impl Layers {
     /// # Errors
     /// When the file cannot be read, is no TOML, or has a key that does not exist.
     pub(crate) fn file(&mut self, path: &Path) -> Result<(), String> {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| format!("{}: {error}", path.display()))?;
+        self.text(path, &text)
+    }
+
+    /// What a file says.
+    ///
+    /// # Errors
+    /// When it is no TOML, or has a key that does not exist.
+    pub(crate) fn text(&mut self, path: &Path, text: &str) -> Result<(), String> {
         let at = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{at}: {error}"))?;
         let table: Table =
-            toml::from_str(&text).map_err(|error| format!("{at}: {}", error.to_string().trim()))?;
+            toml::from_str(text).map_err(|error| format!("{at}: {}", error.to_string().trim()))?;
         let mut leaves = Vec::new();
         flatten("", table, &mut leaves);
         for (path_of, value) in leaves {

@@ -1,0 +1,7 @@
+//! Every implementation of a port under the one suite, and the suite under implementations with mistakes.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod flawed;
+mod real;
+mod simulated;
