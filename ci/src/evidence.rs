@@ -80,8 +80,8 @@ impl Layer {
             Self::Acceptance => "binary_id(acceptance::acceptance)|binary_id(acceptance::wire)",
             Self::Conformance => "binary_id(acceptance::conformance)",
             Self::Differential => "binary_id(acceptance::differential)",
-            Self::Generated => "binary_id(acceptance::generated)|binary_id(sim::generated)",
-            Self::Simulation => "package(sim)-binary_id(sim::generated)",
+            Self::Generated => "binary_id(acceptance::generated)|binary_id(sim::scenarios)",
+            Self::Simulation => "package(sim)-binary_id(sim::scenarios)",
             Self::Models => "package(models)",
             Self::Unit => "package(harness)",
             Self::Loom | Self::Fuzz => return None,
@@ -96,7 +96,7 @@ impl Layer {
             ("acceptance::conformance", Layer::Conformance),
             ("acceptance::differential", Layer::Differential),
             ("acceptance::generated", Layer::Generated),
-            ("sim::generated", Layer::Generated),
+            ("sim::scenarios", Layer::Generated),
             ("sim", Layer::Simulation),
             ("models", Layer::Models),
             ("harness", Layer::Unit),
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn gate_the_longest_name_says_whose_tests_a_binary_holds() {
         assert_eq!(Layer::of_binary("sim::seeds"), Some(Layer::Simulation));
-        assert_eq!(Layer::of_binary("sim::generated"), Some(Layer::Generated));
+        assert_eq!(Layer::of_binary("sim::scenarios"), Some(Layer::Generated));
         assert_eq!(
             Layer::of_binary("harness::bin/job-harness"),
             Some(Layer::Unit)

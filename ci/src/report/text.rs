@@ -38,7 +38,7 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
         }
         let _ = writeln!(text, "  {meaning}");
     }
-    text.push_str("t tests, s seeds or states; · nothing said, and nothing needed\n\n");
+    text.push_str("t tests, s seeds or states, i inputs; · nothing said, and nothing needed\n\n");
     for it in &report.steps {
         let outcome = match it.outcome {
             Outcome::Passed => "passed",
