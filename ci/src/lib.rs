@@ -1,4 +1,13 @@
-//! What the gate is made of.
+//! What the gate is made of: `steps` are run, `results` are read from what they write for machines, the `matrix` holds them
+//! against what is `required`, and a `report` tells. `planted` bugs show that the layers would have noticed.
 
+pub mod about;
+pub mod clauses;
 pub mod evidence;
-pub mod table;
+pub mod matrix;
+pub mod planted;
+pub mod report;
+pub mod required;
+pub mod results;
+pub mod run;
+pub mod steps;

@@ -1,4 +1,5 @@
 //! See `fuzz::http::jwt`.
+//! Evidence for B8.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| fuzz::http::jwt(bytes));

@@ -191,9 +191,15 @@ fn check(name: Option<&str>, threads: usize, format: Format) -> anyhow::Result<u
                 }
             }
             Format::Json => {
-                let broken: Vec<String> = checked.broken.iter().map(ToString::to_string).collect();
+                let broken: Vec<_> = (checked.broken.iter())
+                    .map(|story| serde_json::json!({ "promise": story.breaks, "story": story.to_string() }))
+                    .collect();
+                let promises: Vec<_> = (chapter.promises.iter())
+                    .map(|it| serde_json::json!({ "property": it.property, "clauses": it.clauses }))
+                    .collect();
                 report.push(serde_json::json!({
                     "model": chapter.name,
+                    "promises": promises,
                     "states": checked.states,
                     "depth": checked.depth,
                     "seconds": seconds,

@@ -1,41 +1,127 @@
-//! `cargo gate`: runs the tests and says which clause of the specification has which evidence.
+//! `cargo gate`: runs every layer, and says which clause has which evidence.
 
+use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::{Parser, ValueEnum};
-use gate::evidence::Findings;
-use gate::table;
+use clap::{Parser, Subcommand, ValueEnum};
+use gate::about::about;
+use gate::evidence::Layer;
+use gate::planted::{Hunted, Scratch, bugs, document, hunt, missed};
+use gate::report::{Judgement, Report};
+use gate::required::Required;
+use gate::run;
+use gate::steps::{Profile, Settings, chosen};
 
-/// Runs the tests and says which clause of the specification has which evidence.
+/// Runs every layer of tests, and says which clause of the specification has which evidence.
+///
+/// Progress goes to standard error, the result to standard output. The report is kept as `report.json` and `report.html`.
 #[derive(Parser)]
 #[command(
     name = "gate",
-    after_help = "Exit code: 0 if every clause has evidence and nothing failed, 1 if not, 2 for bad arguments, 3 if the \
-                  gate could not run."
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
+        cargo gate                      every change\n  \
+        cargo gate --quick              before a commit; never green, for it leaves layers out\n  \
+        cargo gate --only models        one layer\n  \
+        cargo gate --shard 1/3          a third; then: cargo gate merge one.json two.json three.json\n\n\
+        Exit codes: 0 green; 1 something failed or evidence is missing; 2 bad arguments; 3 the gate itself could not run;\n\
+        4 nothing failed, but not all that is needed was run."
 )]
 struct Args {
-    /// Judge this JUnit report instead of running the tests.
-    #[arg(long, value_name = "FILE")]
-    report: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    wanted: Wanted,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Makes one report of the reports of all parts.
+    Merge {
+        /// The `report.json` of each part.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Makes realistic mistakes in a scratch copy, one at a time, and says which layers notice.
+    Planted {
+        /// These only; all when left out.
+        names: Vec<String>,
+        /// These layers only.
+        #[arg(long, value_name = "LAYER", value_parser = layer)]
+        layer: Vec<Layer>,
+        /// Only names them.
+        #[arg(long)]
+        list: bool,
+        /// Also those that were planted at this commit already.
+        #[arg(long)]
+        again: bool,
+    },
+}
+
+#[derive(clap::Args)]
+struct Wanted {
+    /// Less than 2 minutes: a few seeds, and the tests that are quick.
+    #[arg(long)]
+    quick: bool,
+    /// As much as a night has time for.
+    #[arg(long, conflicts_with = "quick")]
+    deep: bool,
+    /// One layer only.
+    #[arg(long, value_name = "LAYER", value_parser = layer)]
+    only: Option<Layer>,
+    /// Part k of n, from 1.
+    #[arg(long, value_name = "k/n", value_parser = shard, default_value = "1/1")]
+    shard: (u64, u64),
+}
+
+#[derive(clap::Args)]
+struct Output {
     /// How to print the result.
-    #[arg(long, value_enum, default_value_t = Format::Table)]
+    #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+    /// Where the report is kept.
+    #[arg(long, value_name = "DIR", default_value = "target/gate")]
+    out: PathBuf,
+    /// Adds annotations for GitHub's checks.
+    #[arg(long)]
+    github: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// For people.
-    Table,
+    Text,
     /// For programs.
     Json,
 }
 
+fn layer(text: &str) -> Result<Layer, String> {
+    let all = Layer::ALL.into_iter();
+    all.clone().find(|it| it.as_str() == text).ok_or_else(|| {
+        let names: Vec<_> = all.map(Layer::as_str).collect();
+        format!("there is no such layer; there are {}", names.join(", "))
+    })
+}
+
+fn shard(text: &str) -> Result<(u64, u64), String> {
+    text.split_once('/')
+        .and_then(|(k, n)| Some((k.parse().ok()?, n.parse().ok()?)))
+        .filter(|(k, n)| (1..=*n).contains(k))
+        .ok_or_else(|| "give the part and the number of parts: 2/4".to_owned())
+}
+
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
+    match judged(Args::parse()) {
+        Ok(Judgement::Green) => ExitCode::SUCCESS,
+        Ok(Judgement::Red) => ExitCode::from(1),
+        Ok(Judgement::Incomplete) => ExitCode::from(4),
         Err(error) => {
             eprintln!("gate: {error:#}");
             ExitCode::from(3)
@@ -43,46 +129,155 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> anyhow::Result<bool> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .context("ci has no parent folder")?;
-    let (report, tests_passed) = match &args.report {
-        Some(report) => (report.clone(), true),
-        None => run_tests(root)?,
+fn judged(args: Args) -> anyhow::Result<Judgement> {
+    let required = Required::committed()?;
+    let (report, output) = match args.command {
+        Some(Command::Merge { files, output }) => {
+            let parts: anyhow::Result<Vec<Report>> =
+                files.iter().map(|it| Report::read(it)).collect();
+            (Report::merge(parts?)?, output)
+        }
+        Some(Command::Planted {
+            names,
+            layer,
+            list,
+            again,
+        }) => {
+            return planted(&names, &layer, list, again);
+        }
+        None => (made(&args.wanted)?, args.output),
     };
-    let xml = std::fs::read_to_string(&report)
-        .with_context(|| format!("no report of the tests at {}", report.display()))?;
-    let findings = Findings::from_junit(&xml)?;
-    match args.format {
-        Format::Table => write_out(&table::render(&findings))?,
-        Format::Json => write_out(&(serde_json::to_string_pretty(&findings)? + "\n"))?,
-    }
-    if !tests_passed && findings.failed.is_empty() {
-        eprintln!("gate: ci/test failed outside of the tests; its output is above");
-    }
-    Ok(findings.hold() && tests_passed)
+    keep(&report, &required, &output)?;
+    Ok(report.judgement(&required))
 }
 
-/// Everything that `ci/test` runs. Its output is progress, and goes to standard error.
-fn run_tests(root: &Path) -> anyhow::Result<(PathBuf, bool)> {
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let report = target.join("nextest/ci/junit.xml");
-    // An old report must not be taken for this run's.
-    if report.exists() {
-        std::fs::remove_file(&report)
-            .with_context(|| format!("cannot remove {}", report.display()))?;
-    }
-    let status = Command::new(root.join("ci/test"))
-        .current_dir(root)
-        .stdout(Stdio::from(std::io::stderr()))
-        .status()
-        .context("cannot run ci/test")?;
-    Ok((report, status.success()))
+fn root() -> anyhow::Result<&'static Path> {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("ci has no parent folder")
 }
 
-fn write_out(text: &str) -> std::io::Result<()> {
-    use std::io::Write as _;
-    std::io::stdout().lock().write_all(text.as_bytes())
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+}
+
+/// Results are kept after every bug, so that a hunt can be stopped and gone on with.
+fn planted(
+    names: &[String],
+    layers: &[Layer],
+    list: bool,
+    again: bool,
+) -> anyhow::Result<Judgement> {
+    let (root, bugs) = (root()?, bugs()?);
+    for name in names {
+        anyhow::ensure!(
+            bugs.iter().any(|it| it.name == *name),
+            "{name}: there is no such bug; see --list"
+        );
+    }
+    let wanted = bugs
+        .iter()
+        .filter(|it| names.is_empty() || names.contains(&it.name));
+    if list {
+        let text: String = wanted
+            .map(|it| format!("{:<34} {:<4} {}\n", it.name, it.clause, it.what))
+            .collect();
+        std::io::stdout().lock().write_all(text.as_bytes())?;
+        return Ok(Judgement::Green);
+    }
+    let results = root.join("ci/planted/results.json");
+    let mut hunted: BTreeMap<String, Hunted> = match std::fs::read_to_string(&results) {
+        Ok(text) => serde_json::from_str(&text).context("ci/planted/results.json")?,
+        Err(_) => BTreeMap::new(),
+    };
+    let commit = about(root, Profile::Deep, None).commit;
+    let scratch = Scratch::of(root, &target(root))?;
+    for bug in wanted {
+        let entry = hunted.entry(bug.name.clone()).or_insert_with(|| Hunted {
+            commit: commit.clone(),
+            layers: Vec::new(),
+        });
+        if entry.commit != commit {
+            *entry = Hunted {
+                commit: commit.clone(),
+                layers: Vec::new(),
+            };
+        }
+        let _made = scratch.with(bug)?;
+        for layer in Layer::ALL
+            .into_iter()
+            .filter(|it| layers.is_empty() || layers.contains(it))
+        {
+            if !again && entry.layers.iter().any(|it| it.layer == layer) {
+                continue;
+            }
+            let Some(caught) = hunt(&scratch, layer).with_context(|| bug.name.clone())? else {
+                continue;
+            };
+            let said = caught.by.as_deref().unwrap_or("NOT NOTICED");
+            eprintln!(
+                "{}, {}: {said} ({:.0} s)",
+                bug.name,
+                layer.as_str(),
+                caught.seconds
+            );
+            entry.layers.retain(|it| it.layer != layer);
+            entry.layers.push(caught);
+        }
+        std::fs::write(&results, serde_json::to_string_pretty(&hunted)? + "\n")?;
+        std::fs::write(root.join("ci/planted/matrix.md"), document(&bugs, &hunted))?;
+    }
+    let missed = missed(&bugs, &hunted);
+    for (bug, layer) in &missed {
+        eprintln!("NOT NOTICED: {bug}, by {}, which claims it", layer.as_str());
+    }
+    Ok(if missed.is_empty() {
+        Judgement::Green
+    } else {
+        Judgement::Red
+    })
+}
+
+fn made(wanted: &Wanted) -> anyhow::Result<Report> {
+    let root = root()?;
+    let profile = match (wanted.quick, wanted.deep) {
+        (true, _) => Profile::Quick,
+        (_, true) => Profile::Deep,
+        _ => Profile::Change,
+    };
+    let about = about(root, profile, wanted.only);
+    let settings = Settings {
+        profile,
+        shard: wanted.shard,
+        commit: about.commit.clone(),
+        only: wanted.only,
+    };
+    let mut report = Report::new(about, wanted.shard);
+    for step in chosen(&settings) {
+        let (ran, results) = run::run(&step, &settings, root)?;
+        report.add(ran, results);
+    }
+    Ok(report)
+}
+
+fn keep(report: &Report, required: &Required, output: &Output) -> anyhow::Result<()> {
+    let folder = &output.out;
+    std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let json = serde_json::to_string_pretty(report)? + "\n";
+    for (name, text) in [
+        ("report.json", &json),
+        ("report.html", &report.html(required)),
+    ] {
+        let file = folder.join(name);
+        std::fs::write(&file, text).with_context(|| file.display().to_string())?;
+        eprintln!("{}", file.display());
+    }
+    let mut text = match output.format {
+        Format::Text => report.text(required),
+        Format::Json => json,
+    };
+    if output.github {
+        text.push_str(&report.annotations());
+    }
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }

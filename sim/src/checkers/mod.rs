@@ -174,6 +174,11 @@ impl Checkers {
         })
     }
 
+    /// Names of all invariants that are checked.
+    pub fn names(&self) -> Vec<&'static str> {
+        self.checks.iter().map(|(name, _)| *name).collect()
+    }
+
     /// How many entries were seen.
     pub fn seen(&self) -> usize {
         self.seen

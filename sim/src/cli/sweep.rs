@@ -1,6 +1,6 @@
 //! `sweep`: many seeds, side by side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -9,11 +9,12 @@ use std::time::Duration;
 use anyhow::Context as _;
 use harness::{Clock as _, SystemClock};
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use sim::coverage::Coverage;
 use sim::plan::Plan;
 use sim::world::{self, Options};
 
-use super::{OK, SAFETY, Size, UNCOVERED, code_of, print};
+use super::{OK, SAFETY, Size, UNCOVERED, code_of, names, print};
 
 #[derive(clap::Args)]
 pub(super) struct Sweep {
@@ -43,6 +44,30 @@ pub(super) struct Sweep {
     /// Fails when a kind of fault, a step, or a pair of them never happened.
     #[arg(long)]
     require_coverage: bool,
+    /// How to print the result.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// What is told about a seed that failed.
+#[derive(Clone, Serialize)]
+struct Failed {
+    seed: u64,
+    /// Names of the violated invariants.
+    invariants: Vec<String>,
+    /// The first violations, a line each.
+    what: String,
+    reproduce: String,
+    #[serde(skip)]
+    code: u8,
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
@@ -76,8 +101,9 @@ struct Sums {
     steps: u64,
     simulated: f64,
     coverage: Coverage,
-    /// What is said about every failed seed, and its exit code.
-    failed: BTreeMap<u64, (String, u8)>,
+    /// The invariants that were checked.
+    invariants: BTreeSet<&'static str>,
+    failed: BTreeMap<u64, Failed>,
 }
 
 impl Sweep {
@@ -143,18 +169,21 @@ impl Sweep {
             sums.events += ran.entries.len();
             sums.steps += ran.steps;
             sums.simulated += ran.simulated.as_secs_f64();
+            sums.invariants.extend(ran.checked.iter().copied());
             if !ran.violations.is_empty() {
-                let mut text = String::new();
-                for violation in ran.violations.iter().take(3) {
-                    let _ = writeln!(text, "seed {seed}: VIOLATED {violation}");
-                }
-                let per_seed = self.size.per_seed;
-                let _ = writeln!(
-                    text,
-                    "    reproduce: cargo sim run --seed {seed} --per-seed {per_seed}\n    \
-                     shrink:    cargo sim shrink --seed {seed} --per-seed {per_seed}"
-                );
-                sums.failed.insert(seed, (text, code_of(&ran.violations)));
+                let first = ran.violations.iter().take(3);
+                let lines: Vec<String> = first.map(ToString::to_string).collect();
+                let failed = Failed {
+                    seed,
+                    invariants: names(&ran.violations),
+                    what: lines.join("\n"),
+                    reproduce: format!(
+                        "cargo sim run --seed {seed} --per-seed {}",
+                        self.size.per_seed
+                    ),
+                    code: code_of(&ran.violations),
+                };
+                sums.failed.insert(seed, failed);
                 if !self.keep_going {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -180,8 +209,18 @@ impl Sweep {
     }
 
     fn report(&self, sums: &Sums, elapsed: Duration) -> anyhow::Result<u8> {
-        for (text, _) in sums.failed.values() {
-            eprint!("{text}");
+        for failed in sums.failed.values() {
+            let Failed {
+                seed,
+                what,
+                reproduce,
+                ..
+            } = failed;
+            for line in what.lines() {
+                eprintln!("seed {seed}: VIOLATED {line}");
+            }
+            let shrink = reproduce.replace("sim run", "sim shrink");
+            eprintln!("    reproduce: {reproduce}\n    shrink:    {shrink}");
         }
         let seconds = elapsed.as_secs_f64().max(0.001);
         #[allow(clippy::cast_precision_loss)] // for people
@@ -207,8 +246,11 @@ impl Sweep {
                 let _ = writeln!(text, "NEVER HAPPENED {what}");
             }
         }
-        print(&text)?;
-        let codes = || sums.failed.values().map(|(_, code)| *code);
+        match self.format {
+            Format::Text => print(&text)?,
+            Format::Json => print(&self.json(sums)?)?,
+        }
+        let codes = || sums.failed.values().map(|failed| failed.code);
         Ok(match codes().find(|code| *code == SAFETY) {
             Some(code) => code,
             None => match codes().next() {
@@ -217,5 +259,17 @@ impl Sweep {
                 None => OK,
             },
         })
+    }
+
+    fn json(&self, sums: &Sums) -> anyhow::Result<String> {
+        let result = serde_json::json!({
+            "seeds": sums.seeds,
+            "per_seed": self.size.per_seed,
+            "from": self.from,
+            "events": sums.events,
+            "invariants": sums.invariants,
+            "failed": sums.failed.values().collect::<Vec<_>>(),
+        });
+        Ok(serde_json::to_string_pretty(&result)? + "\n")
     }
 }

@@ -34,6 +34,8 @@ pub struct Ran {
     pub entries: Vec<Entry>,
     /// Broken invariants.
     pub violations: Vec<Violation>,
+    /// Names of all invariants that were checked.
+    pub checked: Vec<&'static str>,
     /// Simulated time.
     pub simulated: Duration,
     /// Steps taken.
@@ -273,10 +275,12 @@ pub fn run(plan: &Plan, options: Options) -> anyhow::Result<Ran> {
     driver.drive(&mut checkers)?;
     let steps = driver.steps();
     drop(driver);
+    let checked = checkers.names();
     let violations = checkers.end();
     Ok(Ran {
         entries: history.take(),
         violations,
+        checked,
         simulated: timeline.now(),
         steps,
     })

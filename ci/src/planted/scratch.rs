@@ -1,0 +1,97 @@
+//! A copy of the project in which mistakes are made, with a build folder of its own.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Context as _;
+
+use super::Bug;
+
+/// The copy.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Where it is.
+    pub tree: PathBuf,
+    /// Where it is built.
+    pub target: PathBuf,
+}
+
+impl Scratch {
+    /// What is committed, copied to `target/planted/tree`. Files that are the same are left alone, so that little is built
+    /// again.
+    ///
+    /// # Errors
+    /// When it cannot be copied.
+    pub fn of(root: &Path, target: &Path) -> anyhow::Result<Self> {
+        let folder = target.join("planted");
+        let tree = folder.join("tree");
+        if tree.exists() {
+            let _ = git(
+                root,
+                &["worktree", "remove", "--force", &tree.to_string_lossy()],
+            );
+        }
+        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+        git(root, &["worktree", "prune"])?;
+        git(
+            root,
+            &[
+                "worktree",
+                "add",
+                "--force",
+                "--detach",
+                &tree.to_string_lossy(),
+                "HEAD",
+            ],
+        )?;
+        Ok(Self {
+            tree,
+            target: folder.join("build"),
+        })
+    }
+
+    /// Makes a mistake. It is taken back when the answer is dropped.
+    ///
+    /// # Errors
+    /// When its place is not there.
+    pub fn with(&self, bug: &Bug) -> anyhow::Result<Made> {
+        let file = self.tree.join(&bug.file);
+        let right = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, bug.made_in(&right)?).with_context(|| file.display().to_string())?;
+        Ok(Made { file, right })
+    }
+}
+
+/// A mistake that is there as long as this value.
+#[derive(Debug)]
+pub struct Made {
+    file: PathBuf,
+    right: String,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::write(&self.file, &self.right) {
+            eprintln!(
+                "gate: {} still has a planted bug in it: {error}",
+                self.file.display()
+            );
+        }
+    }
+}
+
+fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new("git")
+        .args(arguments)
+        .current_dir(root)
+        .output()
+        .context("git")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    anyhow::ensure!(
+        output.status.success(),
+        "git {}: {}",
+        arguments.join(" "),
+        said.trim()
+    );
+    Ok(())
+}
