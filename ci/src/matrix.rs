@@ -85,6 +85,18 @@ impl Matrix {
         (cell, verdict)
     }
 
+    /// What is needed and was not said by a layer that was run, with the reason for the need.
+    pub fn missing(&self) -> Vec<(&'static str, Layer, String)> {
+        CLAUSES
+            .iter()
+            .flat_map(|(clause, _)| Layer::ALL.map(|layer| (*clause, layer)))
+            .filter_map(|(clause, layer)| match self.cell(clause, layer) {
+                (cell, Verdict::Missing) => Some((clause, layer, cell.needed.unwrap_or_default())),
+                _ => None,
+            })
+            .collect()
+    }
+
     /// The worst cell of a clause.
     pub fn clause(&self, clause: &'static str) -> Verdict {
         let all = Layer::ALL.into_iter();

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Scratch;
 use crate::evidence::Layer;
 use crate::results::junit;
+use crate::results::sweep::{Failed, Sweep};
 
 /// Seeds that the simulation has to find it.
 const SEEDS: u64 = 200;
@@ -67,16 +68,6 @@ fn by_seeds(scratch: &Scratch) -> anyhow::Result<Caught> {
         scratch,
         &["build", "--quiet", "--release", "--package", "sim"],
     )?)?;
-    #[derive(Deserialize)]
-    struct Sweep {
-        seeds: u64,
-        failed: Vec<Failed>,
-    }
-    #[derive(Deserialize)]
-    struct Failed {
-        seed: u64,
-        what: String,
-    }
     let clock = SystemClock::new();
     let seeds = SEEDS.to_string();
     let output = cargo(
@@ -90,10 +81,7 @@ fn by_seeds(scratch: &Scratch) -> anyhow::Result<Caught> {
     let (by, seeds) = match serde_json::from_str::<Sweep>(&said) {
         Ok(sweep) => {
             let first = sweep.failed.first();
-            (
-                first.map(|it| format!("seed {}: {}", it.seed, it.what)),
-                Some(sweep.seeds),
-            )
+            (first.map(Failed::told), Some(sweep.seeds))
         }
         // It stopped in the middle: that is noticed, too.
         Err(_) => {

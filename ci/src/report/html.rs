@@ -74,14 +74,7 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
 }
 
 fn failures(report: &Report, matrix: &Matrix) -> Markup {
-    let missing: Vec<_> = CLAUSES
-        .iter()
-        .flat_map(|(clause, _)| Layer::ALL.map(|layer| (*clause, layer)))
-        .filter_map(|(clause, layer)| match matrix.cell(clause, layer) {
-            (cell, Verdict::Missing) => Some((clause, layer, cell.needed.unwrap_or_default())),
-            _ => None,
-        })
-        .collect();
+    let missing = matrix.missing();
     html! {
         @if !report.failures.is_empty() || !missing.is_empty() {
             section {

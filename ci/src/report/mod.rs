@@ -83,6 +83,10 @@ impl Report {
         self.evidence.extend(results.evidence);
         self.failures.extend(results.failures);
         self.slowest.extend(results.timed);
+        self.keep_slowest();
+    }
+
+    fn keep_slowest(&mut self) {
         self.slowest.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         self.slowest.truncate(SLOWEST);
     }
@@ -127,10 +131,7 @@ impl Report {
             whole.failures.extend(part.failures);
             whole.slowest.extend(part.slowest);
         }
-        whole
-            .slowest
-            .sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
-        whole.slowest.truncate(SLOWEST);
+        whole.keep_slowest();
         Ok(whole)
     }
 

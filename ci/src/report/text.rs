@@ -75,17 +75,12 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
     for it in &report.failures {
         let _ = writeln!(text, "failed: {}", it.what);
     }
-    for (clause, _) in CLAUSES {
-        for layer in Layer::ALL {
-            if let (cell, Verdict::Missing) = matrix.cell(clause, layer) {
-                let why = cell.needed.unwrap_or_default();
-                let _ = writeln!(
-                    text,
-                    "missing: {clause} has no evidence from {} ({why})",
-                    layer.as_str()
-                );
-            }
-        }
+    for (clause, layer, why) in matrix.missing() {
+        let _ = writeln!(
+            text,
+            "missing: {clause} has no evidence from {} ({why})",
+            layer.as_str()
+        );
     }
     if let Some(first) = report.failures.first() {
         let _ = writeln!(text, "reproduce the first failure: {}", first.reproduce);

@@ -7,22 +7,31 @@ use super::{Results, Sums};
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
 
+/// What a sweep says.
 #[derive(Deserialize)]
-struct Sweep {
-    seeds: u64,
+pub(crate) struct Sweep {
+    pub(crate) seeds: u64,
     per_seed: u64,
     from: u64,
     events: u64,
     invariants: Vec<String>,
-    failed: Vec<Failed>,
+    pub(crate) failed: Vec<Failed>,
 }
 
+/// A seed that failed.
 #[derive(Deserialize)]
-struct Failed {
+pub(crate) struct Failed {
     seed: u64,
     invariants: Vec<String>,
     what: String,
     reproduce: String,
+}
+
+impl Failed {
+    /// In a line.
+    pub(crate) fn told(&self) -> String {
+        format!("seed {}: {}", self.seed, self.what)
+    }
 }
 
 /// Every invariant was checked on every seed.
@@ -41,7 +50,7 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
     }
     for failed in sweep.failed {
         let failure = Failure {
-            what: format!("seed {}: {}", failed.seed, failed.what),
+            what: failed.told(),
             reproduce: failed.reproduce,
         };
         for clause in failed
