@@ -7,13 +7,21 @@ use anyhow::Context as _;
 use harness::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
-use super::Scratch;
+use super::{Scratch, Seeds};
 use crate::evidence::Layer;
 use crate::results::junit;
 use crate::results::sweep::{Failed, Sweep};
+use crate::run::{Outcome, run};
+use crate::steps::{Profile, Reads, STEPS, Settings};
 
 /// Seeds that the simulation has to find it.
 const SEEDS: u64 = 200;
+
+/// A layer that has not ended after so many seconds is stuck, and that is noticed, too.
+const STUCK: &str = "1200";
+
+/// What `timeout` ends with then.
+const WAS_STUCK: i32 = 124;
 
 /// How a layer took a mistake.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -24,8 +32,8 @@ pub struct Caught {
     pub by: Option<String>,
     /// Seconds, without building.
     pub seconds: f64,
-    /// Seeds that were run, in the simulation.
-    pub seeds: Option<u64>,
+    /// What became of the seeds, in the simulation.
+    pub seeds: Option<Seeds>,
 }
 
 /// Lets a layer look for the mistake that is in `scratch`. A copy that does not even compile has no bug in it, but a typing
@@ -35,14 +43,52 @@ pub struct Caught {
 /// When the layer cannot be run.
 pub fn hunt(scratch: &Scratch, layer: Layer) -> anyhow::Result<Option<Caught>> {
     match (layer, layer.tests()) {
+        // The design is not in the code; that the code keeps to it is seen by others.
+        (Layer::Models, _) => Ok(None),
         (Layer::Simulation, _) => by_seeds(scratch).map(Some),
         (_, Some(filter)) => by_tests(scratch, layer, filter).map(Some),
-        _ => Ok(None),
+        (_, None) => by_step(scratch, layer).map(Some),
     }
 }
 
+/// As the gate runs it. It builds in a way of its own, so building is in its time.
+fn by_step(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
+    let settings = Settings {
+        profile: Profile::Change,
+        shard: (1, 1),
+        commit: "0".to_owned(),
+        only: Some(layer),
+    };
+    let (step, file) = STEPS
+        .iter()
+        .find_map(|step| match step.reads {
+            Reads::File(file, _) if step.layers == [layer] => Some((step, file(&settings))),
+            _ => None,
+        })
+        .context("no step of the gate is this layer's alone")?;
+    let (ran, results) = run(step, &settings, &scratch.tree)?;
+    anyhow::ensure!(
+        ran.outcome != Outcome::NotRun,
+        "{} cannot be run here",
+        step.name
+    );
+    anyhow::ensure!(
+        scratch.tree.join(file).exists(),
+        "{} left no result: does it compile?",
+        step.name
+    );
+    let first = results.failures.into_iter().next();
+    Ok(Caught {
+        layer,
+        by: first.map(|it| it.what),
+        seconds: ran.seconds,
+        seeds: None,
+    })
+}
+
 fn cargo(scratch: &Scratch, arguments: &[&str]) -> anyhow::Result<Output> {
-    Command::new("cargo")
+    Command::new("timeout")
+        .args([STUCK, "cargo"])
         .args(arguments)
         .current_dir(&scratch.tree)
         .env("CARGO_TARGET_DIR", &scratch.target)
@@ -73,24 +119,30 @@ fn by_seeds(scratch: &Scratch) -> anyhow::Result<Caught> {
     let output = cargo(
         scratch,
         &[
-            "sim", "sweep", "--seeds", &seeds, "--jobs", "2", "--format", "json",
+            "sim",
+            "sweep",
+            "--seeds",
+            &seeds,
+            "--jobs",
+            "2",
+            "--keep-going",
+            "--format",
+            "json",
         ],
     )?;
     let seconds = clock.elapsed().as_secs_f64();
     let said = String::from_utf8_lossy(&output.stdout);
     let (by, seeds) = match serde_json::from_str::<Sweep>(&said) {
         Ok(sweep) => {
-            let first = sweep.failed.first();
-            (first.map(Failed::told), Some(sweep.seeds))
+            let first = sweep.failed.iter().min_by_key(|it| it.seed);
+            let seeds = Seeds {
+                run: sweep.seeds,
+                noticed: sweep.failed.len() as u64,
+                until: first.map(|it| it.seed - sweep.from + 1),
+            };
+            (first.map(Failed::told), Some(seeds))
         }
-        // It stopped in the middle: that is noticed, too.
-        Err(_) => {
-            let said = String::from_utf8_lossy(&output.stderr);
-            (
-                Some(said.lines().last().unwrap_or("it broke").to_owned()),
-                None,
-            )
-        }
+        Err(_) => (Some(broke(&output)), None),
     };
     Ok(Caught {
         layer: Layer::Simulation,
@@ -98,6 +150,15 @@ fn by_seeds(scratch: &Scratch) -> anyhow::Result<Caught> {
         seconds,
         seeds,
     })
+}
+
+/// It stopped in the middle, or never: that is noticed, too.
+fn broke(output: &Output) -> String {
+    if output.status.code() == Some(WAS_STUCK) {
+        return format!("it had not ended after {STUCK} s");
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    said.lines().last().unwrap_or("it broke").to_owned()
 }
 
 fn by_tests(scratch: &Scratch, layer: Layer, filter: &str) -> anyhow::Result<Caught> {
@@ -134,6 +195,7 @@ fn by_tests(scratch: &Scratch, layer: Layer, filter: &str) -> anyhow::Result<Cau
     let seconds = clock.elapsed().as_secs_f64();
     let by = match output.status.success() {
         true => None,
+        false if output.status.code() == Some(WAS_STUCK) => Some(broke(&output)),
         false => Some(first_failure(&report)?),
     };
     Ok(Caught {

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Bug, Caught};
+use super::odds::SEEDS_OF_A_CHANGE;
+use super::{Bug, Caught, Seeds};
 use crate::evidence::Layer;
 
 /// How the layers took one mistake.
@@ -49,7 +50,7 @@ pub fn document(bugs: &[Bug], hunted: &BTreeMap<String, Hunted>) -> String {
         .count();
     let mut text = format!(
         "# Planted bugs\n\nMade by `cargo gate planted`; do not edit. {done} of {} bugs were planted. A cell says how long a layer \
-         took to notice, without building; the simulation says in how many seeds. **Bold** layers claim the bug's clause and must \
+         took to notice, without building; the simulation says after how many seeds. **Bold** layers claim the bug's clause and must \
          notice; `-` did not, and nothing is there where nobody looked.\n\n| bug | clause | what |",
         bugs.len()
     );
@@ -70,8 +71,12 @@ pub fn document(bugs: &[Bug], hunted: &BTreeMap<String, Hunted>) -> String {
                 None => String::new(),
                 Some(Caught { by: None, .. }) => "-".to_owned(),
                 Some(Caught {
-                    seeds: Some(seeds), ..
-                }) => format!("seed {seeds}"),
+                    seeds:
+                        Some(Seeds {
+                            until: Some(until), ..
+                        }),
+                    ..
+                }) => format!("{until} seeds"),
                 Some(Caught { seconds, .. }) => format!("{seconds:.0} s"),
             };
             let mark = if bug.layers.contains(layer) && !said.is_empty() {
@@ -105,6 +110,25 @@ pub fn document(bugs: &[Bug], hunted: &BTreeMap<String, Hunted>) -> String {
             }
         }
     }
+    text.push_str(&misses(bugs, hunted));
+    text
+}
+
+/// What the seeds of a change may miss.
+fn misses(bugs: &[Bug], hunted: &BTreeMap<String, Hunted>) -> String {
+    let mut text = format!(
+        "\n## What {SEEDS_OF_A_CHANGE} seeds may miss\n\nThe greatest chance that all seeds of a change miss a bug that the simulation \
+         can find, from the share p of seeds that noticed it here: (1-p)^{SEEDS_OF_A_CHANGE}, with the lower end of Clopper and \
+         Pearson's 95 % interval for p.\n\n| bug | noticed by | missed, at most |\n|---|---|---|\n"
+    );
+    for bug in bugs {
+        let looked = hunted.get(&bug.name).into_iter().flat_map(|it| &it.layers);
+        for seeds in looked.filter_map(|it| it.seeds).filter(|it| it.noticed > 0) {
+            let missed = seeds.missed_by(SEEDS_OF_A_CHANGE);
+            let Seeds { run, noticed, .. } = seeds;
+            let _ = writeln!(text, "| {} | {noticed} of {run} | {missed:.0e} |", bug.name);
+        }
+    }
     text
 }
 
@@ -117,7 +141,11 @@ mod tests {
             layer,
             by: by.map(str::to_owned),
             seconds: 2.0,
-            seeds: (layer == Layer::Simulation).then_some(7),
+            seeds: (layer == Layer::Simulation).then_some(Seeds {
+                run: 200,
+                noticed: u64::from(by.is_some()),
+                until: by.is_some().then_some(7),
+            }),
         }
     }
 
@@ -139,10 +167,11 @@ mod tests {
             [(bug.name.clone(), Layer::Simulation)]
         );
         let text = document(&bugs, &hunted(Some("seed 3: S1 | twice")));
-        assert!(text.contains(" **seed 7** | - | simulation |\n"), "{text}");
+        assert!(text.contains(" **7 seeds** | - | simulation |\n"), "{text}");
         assert!(
             text.contains("| simulation | seed 3: S1 \\| twice |"),
             "{text}"
         );
+        assert!(text.contains("| 1 of 200 | 8e-1 |"), "{text}");
     }
 }

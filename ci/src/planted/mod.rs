@@ -3,6 +3,7 @@
 
 mod hunt;
 mod matrix;
+mod odds;
 mod scratch;
 
 use std::collections::BTreeSet;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::hunt::{Caught, hunt};
 pub use self::matrix::{Hunted, document, missed};
+pub use self::odds::Seeds;
 pub use self::scratch::Scratch;
 use crate::clauses;
 use crate::evidence::Layer;

@@ -25,25 +25,19 @@ impl Scratch {
     pub fn of(root: &Path, target: &Path) -> anyhow::Result<Self> {
         let folder = target.join("planted");
         let tree = folder.join("tree");
-        if tree.exists() {
-            let _ = git(
+        let head = git(root, &["rev-parse", "HEAD"])?;
+        let detached = ["checkout", "--quiet", "--force", "--detach", &head];
+        // What was there already may be on another machine's disk, or half removed: then it is made anew.
+        if !tree.exists() || git(&tree, &detached).is_err() {
+            let place = tree.to_string_lossy();
+            let _ = git(root, &["worktree", "remove", "--force", &place]);
+            std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+            git(root, &["worktree", "prune"])?;
+            git(
                 root,
-                &["worktree", "remove", "--force", &tree.to_string_lossy()],
-            );
+                &["worktree", "add", "--force", "--detach", &place, &head],
+            )?;
         }
-        std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
-        git(root, &["worktree", "prune"])?;
-        git(
-            root,
-            &[
-                "worktree",
-                "add",
-                "--force",
-                "--detach",
-                &tree.to_string_lossy(),
-                "HEAD",
-            ],
-        )?;
         Ok(Self {
             tree,
             target: folder.join("build"),
@@ -80,7 +74,8 @@ impl Drop for Made {
     }
 }
 
-fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
+/// What it prints.
+fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new("git")
         .args(arguments)
         .current_dir(root)
@@ -93,5 +88,5 @@ fn git(root: &Path, arguments: &[&str]) -> anyhow::Result<()> {
         arguments.join(" "),
         said.trim()
     );
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -12,7 +12,7 @@ use crate::evidence::{Failure, Layer};
 pub(crate) struct Sweep {
     pub(crate) seeds: u64,
     per_seed: u64,
-    from: u64,
+    pub(crate) from: u64,
     events: u64,
     invariants: Vec<String>,
     pub(crate) failed: Vec<Failed>,
@@ -21,7 +21,7 @@ pub(crate) struct Sweep {
 /// A seed that failed.
 #[derive(Deserialize)]
 pub(crate) struct Failed {
-    seed: u64,
+    pub(crate) seed: u64,
     invariants: Vec<String>,
     what: String,
     reproduce: String,
