@@ -29,6 +29,9 @@ impl Profile {
     }
 }
 
+/// Seeds that a change is tried with.
+pub const SEEDS_OF_A_CHANGE: u64 = 1_000;
+
 /// What the steps must know.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -155,7 +158,7 @@ pub const STEPS: &[Step] = &[
         command: |it| {
             let seeds = match it.profile {
                 Profile::Quick => 100,
-                Profile::Change => 1_000,
+                Profile::Change => SEEDS_OF_A_CHANGE,
                 Profile::Deep => 50_000,
             };
             let ((k, n), commit) = (it.shard, &it.commit);

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::odds::SEEDS_OF_A_CHANGE;
 use super::{Bug, Caught, Seeds};
 use crate::evidence::Layer;
+use crate::steps::SEEDS_OF_A_CHANGE;
 
 /// How the layers took one mistake.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

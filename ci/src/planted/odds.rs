@@ -2,9 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Seeds that a change is tried with (`steps`).
-pub const SEEDS_OF_A_CHANGE: u64 = 1_000;
-
 /// A bound holds in 95 of 100 hunts.
 const DOUBT: f64 = 0.05;
 
