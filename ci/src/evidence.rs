@@ -116,6 +116,20 @@ pub struct Failure {
     pub what: String,
     /// The one line that shows it again.
     pub reproduce: String,
+    /// A picture of it, below the report's folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<String>,
+}
+
+impl Failure {
+    /// Without a picture.
+    pub fn new(what: impl Into<String>, reproduce: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            reproduce: reproduce.into(),
+            picture: None,
+        }
+    }
 }
 
 /// One layer's word about one clause.

@@ -163,10 +163,7 @@ mod tests {
     #[test]
     fn gate_any_failure_is_red_also_where_nothing_is_needed() {
         let mut all = everything();
-        let failure = Failure {
-            what: "x".to_owned(),
-            reproduce: "y".to_owned(),
-        };
+        let failure = Failure::new("x", "y");
         all.push(Evidence {
             layer: Layer::Fuzz,
             clause: "A8".to_owned(),

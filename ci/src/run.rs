@@ -63,9 +63,11 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
             .filter(|(name, _)| std::env::var_os(name).is_none());
         command.envs(unset.copied());
     }
+    let (stdout, stderr) = voices(settings)?;
+    command.stderr(stderr);
     match step.reads {
         Reads::Stdout(_) => command.stdout(Stdio::piped()),
-        Reads::ExitCode | Reads::File(..) => command.stdout(std::io::stderr()),
+        Reads::ExitCode | Reads::File(..) => command.stdout(stdout),
     };
     if let Reads::File(file, _) = step.reads {
         // An old result must not be taken for this one.
@@ -110,17 +112,17 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
     };
     let mut results = read.unwrap_or_else(|error| Results {
         notes: vec![format!("{error:#}")],
-        failures: vec![Failure {
-            what: format!("{}: {error:#}", step.name),
-            reproduce: words.join(" "),
-        }],
+        failures: vec![Failure::new(
+            format!("{}: {error:#}", step.name),
+            words.join(" "),
+        )],
         ..Results::default()
     });
     if !status.success() && results.failures.is_empty() {
-        results.failures.push(Failure {
-            what: format!("{} ended with {status}", step.name),
-            reproduce: words.join(" "),
-        });
+        results.failures.push(Failure::new(
+            format!("{} ended with {status}", step.name),
+            words.join(" "),
+        ));
     }
     let outcome = if results.failures.is_empty() {
         Outcome::Passed
@@ -128,6 +130,15 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
         Outcome::Failed
     };
     Ok((ran(outcome, results.notes.clone()), results))
+}
+
+/// Where what a step says goes, twice.
+fn voices(settings: &Settings) -> anyhow::Result<(Stdio, Stdio)> {
+    let Some(file) = &settings.log else {
+        return Ok((std::io::stderr().into(), std::io::stderr().into()));
+    };
+    let log = std::fs::File::create(file).with_context(|| file.display().to_string())?;
+    Ok((log.try_clone().context("a log")?.into(), log.into()))
 }
 
 #[cfg(test)]
@@ -141,6 +152,8 @@ mod tests {
             shard: (1, 1),
             commit: String::new(),
             only: None,
+            out: target.path().to_owned(),
+            log: None,
         };
         std::fs::write(target.path().join("old"), "old").unwrap();
         let step = Step {

@@ -1,5 +1,7 @@
 //! What the gate runs: the steps, in their order, the cheapest first.
 
+use std::path::PathBuf;
+
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +45,10 @@ pub struct Settings {
     pub commit: String,
     /// One layer only.
     pub only: Option<Layer>,
+    /// Where the report will be.
+    pub out: PathBuf,
+    /// Where steps tell what they do; on standard error when left out.
+    pub log: Option<PathBuf>,
 }
 
 /// Where a step's result is.
@@ -165,11 +171,13 @@ pub const STEPS: &[Step] = &[
             let coverage = if it.profile == Profile::Deep {
                 "--require-coverage"
             } else {
-                ""
+                "--coverage"
             };
-            words(&format!(
-                "cargo sim sweep --seeds {seeds} --jobs 2 --from {commit} --shard {k}/{n} --format json {coverage}"
-            ))
+            let mut words = words(&format!(
+                "cargo sim sweep --seeds {seeds} --jobs 2 --from {commit} --shard {k}/{n} --format json {coverage} --pictures"
+            ));
+            words.push(it.out.join(sweep::PICTURES).display().to_string());
+            words
         },
         reads: Reads::Stdout(sweep::read),
         divides: true,
@@ -330,6 +338,8 @@ mod tests {
             shard,
             commit: "0".to_owned(),
             only: None,
+            out: PathBuf::from("target/gate"),
+            log: None,
         }
     }
 

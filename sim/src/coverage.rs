@@ -145,6 +145,26 @@ impl Coverage {
         missing
     }
 
+    /// For programs: kinds of faults with the steps of the gate that were seen while they were in effect.
+    pub fn json(&self) -> serde_json::Value {
+        let count = |counts: &BTreeMap<&'static str, u64>, name: &str| {
+            counts.get(name).copied().unwrap_or(0)
+        };
+        let faults: Vec<_> = FaultKind::NAMES
+            .iter()
+            .map(|kind| {
+                let pairs = GATE.map(|step| self.pairs.get(&(*kind, step)).copied().unwrap_or(0));
+                serde_json::json!({"kind": kind, "times": count(&self.faults, kind), "steps": pairs})
+            })
+            .collect();
+        let steps: Vec<_> = GATE
+            .iter()
+            .chain(&OTHER)
+            .map(|step| serde_json::json!({"step": step, "times": count(&self.steps, step)}))
+            .collect();
+        serde_json::json!({"gate": GATE, "faults": faults, "steps": steps})
+    }
+
     /// As tables.
     pub fn text(&self) -> String {
         let mut text = String::new();

@@ -41,13 +41,11 @@ pub struct Caught {
 ///
 /// # Errors
 /// When the layer cannot be run.
-pub fn hunt(scratch: &Scratch, layer: Layer) -> anyhow::Result<Option<Caught>> {
+pub fn hunt(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
     match (layer, layer.tests()) {
-        // The design is not in the code; that the code keeps to it is seen by others.
-        (Layer::Models, _) => Ok(None),
-        (Layer::Simulation, _) => by_seeds(scratch).map(Some),
-        (_, Some(filter)) => by_tests(scratch, layer, filter).map(Some),
-        (_, None) => by_step(scratch, layer).map(Some),
+        (Layer::Simulation, _) => by_seeds(scratch),
+        (_, Some(filter)) => by_tests(scratch, layer, filter),
+        (_, None) => by_step(scratch, layer),
     }
 }
 
@@ -58,6 +56,8 @@ fn by_step(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
         shard: (1, 1),
         commit: "0".to_owned(),
         only: Some(layer),
+        out: scratch.tree.join("target/gate"),
+        log: None,
     };
     let (step, file) = STEPS
         .iter()
@@ -91,7 +91,7 @@ fn cargo(scratch: &Scratch, arguments: &[&str]) -> anyhow::Result<Output> {
         .args([STUCK, "cargo"])
         .args(arguments)
         .current_dir(&scratch.tree)
-        .env("CARGO_TARGET_DIR", &scratch.target)
+        .env_remove("CARGO_TARGET_DIR")
         .stdin(Stdio::null())
         .output()
         .context("cargo")

@@ -1,19 +1,22 @@
 //! Planted bugs: realistic mistakes, made one at a time in a scratch copy, and the layers that must turn red. Whoever trusts a
 //! layer trusts that it would have; here it is seen.
 
+mod document;
 mod hunt;
-mod matrix;
 mod odds;
+mod results;
 mod scratch;
 
 use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 
+pub use self::document::{document, soon};
 pub use self::hunt::{Caught, hunt};
-pub use self::matrix::{Hunted, document, missed};
 pub use self::odds::Seeds;
+pub use self::results::{Hunted, Noticed, Results};
 pub use self::scratch::Scratch;
 use crate::clauses;
 use crate::evidence::Layer;
@@ -32,12 +35,26 @@ pub struct Bug {
     pub what: String,
     /// Who must notice.
     pub layers: BTreeSet<Layer>,
+    /// Nothing is wrong: nobody may notice.
+    #[serde(default)]
+    control: bool,
     /// Where it is made.
-    pub file: String,
+    file: String,
     /// What is there now, once.
     find: String,
     /// What is there then.
     replace: String,
+}
+
+/// One place in the code, and what it is changed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Where it is made.
+    pub file: String,
+    /// What is there now, once.
+    pub find: String,
+    /// What is there then.
+    pub replace: String,
 }
 
 /// All of them.
@@ -60,23 +77,68 @@ pub fn bugs() -> anyhow::Result<Vec<Bug>> {
             "{name}: there is no clause {}",
             bug.clause
         );
-        anyhow::ensure!(!bug.layers.is_empty(), "{name}: nobody must notice it");
+        anyhow::ensure!(
+            bug.layers.is_empty() == bug.control,
+            "{name}: somebody must notice a mistake, and nobody what is none"
+        );
         anyhow::ensure!(bug.find != bug.replace, "{name} changes nothing");
     }
     Ok(list.bug)
 }
 
 impl Bug {
+    /// Whether nothing is wrong, so that nobody may notice.
+    pub const fn is_control(&self) -> bool {
+        self.control
+    }
+
+    /// Whether a layer looks for it. The models know the design, not the code; fuzzing is built for minutes, so it looks only
+    /// where it must notice, or must not.
+    pub fn is_for(&self, layer: Layer) -> bool {
+        match layer {
+            Layer::Models => false,
+            Layer::Fuzz => self.control || self.layers.contains(&layer),
+            _ => true,
+        }
+    }
+
+    /// What is changed.
+    pub fn mistake(&self) -> Mistake {
+        Mistake {
+            file: self.file.clone(),
+            find: self.find.clone(),
+            replace: self.replace.clone(),
+        }
+    }
+}
+
+impl Mistake {
+    /// What tells it from any other.
+    pub fn digest(&self) -> String {
+        let Self {
+            file,
+            find,
+            replace,
+        } = self;
+        let digest = Sha256::digest(format!("{file}\0{find}\0{replace}"));
+        digest
+            .iter()
+            .take(8)
+            .map(|byte| format!("{byte:02x}"))
+            .collect()
+    }
+
     /// The file with the mistake in it.
     ///
     /// # Errors
     /// When the place is not there, or there twice: the code has changed, and so must the list.
     pub fn made_in(&self, text: &str) -> anyhow::Result<String> {
         let places = text.matches(&self.find).count();
-        let Self { name, file, .. } = self;
         anyhow::ensure!(
             places == 1,
-            "{name}: its place is {places} times in {file}; it must be there once"
+            "what is to be changed is {places} times in {}; it must be there once:\n{}",
+            self.file,
+            self.find
         );
         Ok(text.replacen(&self.find, &self.replace, 1))
     }
@@ -94,8 +156,9 @@ mod tests {
         let bugs = bugs().unwrap();
         assert!(bugs.len() >= 40, "{}", bugs.len());
         for bug in bugs {
-            let text = std::fs::read_to_string(root.join(&bug.file)).unwrap();
-            let changed = bug.made_in(&text).unwrap();
+            let mistake = bug.mistake();
+            let text = std::fs::read_to_string(root.join(&mistake.file)).unwrap();
+            let changed = mistake.made_in(&text).expect(&bug.name);
             assert_ne!(changed, text, "{}", bug.name);
         }
     }

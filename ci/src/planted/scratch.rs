@@ -5,15 +5,13 @@ use std::process::Command;
 
 use anyhow::Context as _;
 
-use super::Bug;
+use super::Mistake;
 
 /// The copy.
 #[derive(Debug)]
 pub struct Scratch {
-    /// Where it is.
+    /// Where it is. It is built in its own `target`.
     pub tree: PathBuf,
-    /// Where it is built.
-    pub target: PathBuf,
 }
 
 impl Scratch {
@@ -38,20 +36,18 @@ impl Scratch {
                 &["worktree", "add", "--force", "--detach", &place, &head],
             )?;
         }
-        Ok(Self {
-            tree,
-            target: folder.join("build"),
-        })
+        Ok(Self { tree })
     }
 
     /// Makes a mistake. It is taken back when the answer is dropped.
     ///
     /// # Errors
     /// When its place is not there.
-    pub fn with(&self, bug: &Bug) -> anyhow::Result<Made> {
-        let file = self.tree.join(&bug.file);
+    pub fn with(&self, mistake: &Mistake) -> anyhow::Result<Made> {
+        let file = self.tree.join(&mistake.file);
         let right = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        std::fs::write(&file, bug.made_in(&right)?).with_context(|| file.display().to_string())?;
+        std::fs::write(&file, mistake.made_in(&right)?)
+            .with_context(|| file.display().to_string())?;
         Ok(Made { file, right })
     }
 }

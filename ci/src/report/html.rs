@@ -1,5 +1,8 @@
 //! The report as one page that needs no other file: to be read, kept, and printed.
 
+mod coverage;
+mod planted;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{Judgement, Report, short};
@@ -62,6 +65,10 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
                 }
                 (failures(report, &matrix))
                 section { h2 { "Evidence" } (table(&matrix)) (legend()) }
+                section { h2 { "Planted bugs" } (planted::section()) }
+                @if let Some(coverage) = &report.coverage {
+                    section { h2 { "What happened in the simulation" } (coverage::section(coverage)) }
+                }
                 section { h2 { "The layers" } (layers(report)) }
                 section { h2 { "What was run" } (steps(report)) }
                 section { h2 { "Slowest tests" } (slowest(report)) }
@@ -80,7 +87,11 @@ fn failures(report: &Report, matrix: &Matrix) -> Markup {
             section {
                 h2 { "What is wrong" }
                 @for it in &report.failures {
-                    div.failure { strong { (it.what) } pre { (it.reproduce) } }
+                    div.failure {
+                        strong { (it.what) }
+                        pre { (it.reproduce) }
+                        @if let Some(picture) = &it.picture { p { a href=(picture) { "What happened, as a picture" } } }
+                    }
                 }
                 @for (clause, layer, why) in &missing {
                     div.failure { strong { (clause) " has no evidence from " (layer.as_str()) } p { "Needed: " (why) } }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::evidence::{Evidence, Failure, Layer};
 use crate::matrix::{Matrix, Verdict};
 use crate::required::Required;
-use crate::results::{Results, Timed};
+use crate::results::{Coverage, Results, Timed};
 use crate::run::{Outcome, Ran};
 use crate::steps::Profile;
 
@@ -51,10 +51,13 @@ pub struct Report {
     pub failures: Vec<Failure>,
     /// The slowest tests, the slowest first.
     pub slowest: Vec<Timed>,
+    /// What happened in the simulation.
+    #[serde(default)]
+    pub coverage: Option<Coverage>,
 }
 
 /// What a run comes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Judgement {
     /// Every clause has the evidence that it needs.
     Green,
@@ -74,6 +77,7 @@ impl Report {
             evidence: Vec::new(),
             failures: Vec::new(),
             slowest: Vec::new(),
+            coverage: None,
         }
     }
 
@@ -84,6 +88,9 @@ impl Report {
         self.failures.extend(results.failures);
         self.slowest.extend(results.timed);
         self.keep_slowest();
+        if results.coverage.is_some() {
+            self.coverage = results.coverage;
+        }
     }
 
     fn keep_slowest(&mut self) {
@@ -130,6 +137,10 @@ impl Report {
             whole.evidence.extend(part.evidence);
             whole.failures.extend(part.failures);
             whole.slowest.extend(part.slowest);
+            match (&mut whole.coverage, part.coverage) {
+                (Some(sum), Some(it)) => sum.add(&it)?,
+                (none, it) => *none = none.take().or(it),
+            }
         }
         whole.keep_slowest();
         Ok(whole)

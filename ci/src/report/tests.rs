@@ -51,10 +51,7 @@ fn judged(report: &Report) -> Judgement {
 }
 
 fn failure() -> Failure {
-    Failure {
-        what: "it <broke>".to_owned(),
-        reproduce: "ci/test it".to_owned(),
-    }
+    Failure::new("it <broke>", "ci/test it")
 }
 
 #[test]
@@ -162,6 +159,7 @@ fn gate_page_has_every_clause_and_nothing_from_outside() {
         "{page}"
     );
     assert!(page.contains("PgBouncer"), "the limits");
+    assert!(page.contains("ack-before-work"), "the planted bugs");
     for outside in ["src=", "href=", "url(", "@import"] {
         assert!(!page.contains(outside), "{outside}");
     }
@@ -170,10 +168,9 @@ fn gate_page_has_every_clause_and_nothing_from_outside() {
 #[test]
 fn gate_annotations_are_one_line_each() {
     let mut report = complete(Profile::Change, (1, 1));
-    report.failures.push(Failure {
-        what: "50 %\nof it".to_owned(),
-        reproduce: "ci/test it".to_owned(),
-    });
+    report
+        .failures
+        .push(Failure::new("50 %\nof it", "ci/test it"));
     assert_eq!(
         report.annotations(),
         "::error title=gate::50 %25%0Aof it%0Areproduce: ci/test it\n"

@@ -27,9 +27,11 @@ pub fn read(text: &str) -> anyhow::Result<Results> {
     for line in text.lines() {
         let it: Target =
             serde_json::from_str(line).context("a line of the fuzzer's result cannot be read")?;
-        let failure = it.found.then(|| Failure {
-            what: format!("fuzzing {} found something", it.target),
-            reproduce: format!("ci/fuzz --minutes 1 --target {}", it.target),
+        let failure = it.found.then(|| {
+            Failure::new(
+                format!("fuzzing {} found something", it.target),
+                format!("ci/fuzz --minutes 1 --target {}", it.target),
+            )
         });
         results.failures.extend(failure.clone());
         for clause in it

@@ -40,10 +40,7 @@ fn read_of(xml: &str, layer_of: impl Fn(&str) -> Option<Layer>) -> anyhow::Resul
             };
             tests += 1;
             let name = case.name.as_str();
-            let failure = (!passed).then(|| Failure {
-                what: name.to_owned(),
-                reproduce: format!("ci/test {name}"),
-            });
+            let failure = (!passed).then(|| Failure::new(name, format!("ci/test {name}")));
             results.failures.extend(failure.clone());
             results.timed.extend(case.time.map(|time| Timed {
                 name: name.to_owned(),
@@ -59,7 +56,8 @@ fn read_of(xml: &str, layer_of: impl Fn(&str) -> Option<Layer>) -> anyhow::Resul
     }
     anyhow::ensure!(tests > 0, "the test runner's report has no test in it");
     results.evidence = sums.evidence();
-    results.notes.push(format!("{tests} tests"));
+    let s = if tests == 1 { "" } else { "s" };
+    results.notes.push(format!("{tests} test{s}"));
     Ok(results)
 }
 

@@ -1,6 +1,7 @@
 //! What the layers' own tools say about a run, read from what they write for machines. Whatever cannot be read is an error:
 //! a result that nobody understands is no evidence.
 
+mod coverage;
 pub mod fuzz;
 pub mod junit;
 pub mod models;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::coverage::Coverage;
 use crate::evidence::{Evidence, Failure, Layer};
 
 /// One test and how long it took, in seconds.
@@ -32,6 +34,8 @@ pub struct Results {
     pub timed: Vec<Timed>,
     /// What else a reader wants to know, such as sizes.
     pub notes: Vec<String>,
+    /// What happened in the simulation.
+    pub coverage: Option<Coverage>,
 }
 
 /// Adds up what is said of a clause.

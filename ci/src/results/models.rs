@@ -70,10 +70,7 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
             .iter()
             .map(|it| (it, format!("{name}: {it} never came true")));
         for (promise, what) in broken.chain(never) {
-            let failure = Failure {
-                what,
-                reproduce: format!("cargo model check {name}"),
-            };
+            let failure = Failure::new(what, format!("cargo model check {name}"));
             let of = model.promises.iter().filter(|it| it.property == *promise);
             for clause in of.flat_map(Promise::clauses).collect::<BTreeSet<_>>() {
                 sums.add(Layer::Models, clause, "states", 0, Some(failure.clone()));

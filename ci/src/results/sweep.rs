@@ -3,9 +3,12 @@
 use anyhow::Context as _;
 use serde::Deserialize;
 
-use super::{Results, Sums};
+use super::{Coverage, Results, Sums};
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
+
+/// Where pictures of seeds that failed are, below the report's folder.
+pub const PICTURES: &str = "seeds";
 
 /// What a sweep says.
 #[derive(Deserialize)]
@@ -16,6 +19,8 @@ pub(crate) struct Sweep {
     events: u64,
     invariants: Vec<String>,
     pub(crate) failed: Vec<Failed>,
+    #[serde(default)]
+    coverage: Option<Coverage>,
 }
 
 /// A seed that failed.
@@ -25,6 +30,8 @@ pub(crate) struct Failed {
     invariants: Vec<String>,
     what: String,
     reproduce: String,
+    #[serde(default)]
+    picture: Option<String>,
 }
 
 impl Failed {
@@ -49,10 +56,8 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
         }
     }
     for failed in sweep.failed {
-        let failure = Failure {
-            what: failed.told(),
-            reproduce: failed.reproduce,
-        };
+        let mut failure = Failure::new(failed.told(), failed.reproduce);
+        failure.picture = failed.picture.map(|it| format!("{PICTURES}/{it}"));
         for clause in failed
             .invariants
             .iter()
@@ -63,6 +68,7 @@ pub fn read(json: &str) -> anyhow::Result<Results> {
         results.failures.push(failure);
     }
     results.evidence = sums.evidence();
+    results.coverage = sweep.coverage;
     let Sweep {
         seeds,
         per_seed,

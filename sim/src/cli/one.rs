@@ -13,14 +13,15 @@ use sim::world::{self, Options, Ran};
 use super::commit::commit;
 use super::{Size, code_of, names, print};
 
-#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq)]
+#[derive(clap::ValueEnum, Clone, Copy, Default, PartialEq, Eq)]
 enum Format {
+    #[default]
     Text,
     Json,
 }
 
 /// What to do with what happened.
-#[derive(clap::Args)]
+#[derive(clap::Args, Default)]
 pub(super) struct Output {
     /// Prints everything that happened.
     #[arg(long)]
@@ -92,11 +93,7 @@ impl Output {
         reproduce: &str,
         expected: Option<&Expected>,
     ) -> anyhow::Result<u8> {
-        let drawn = self.html.is_some() || self.chrome_trace.is_some();
-        let detailed = self.details || drawn;
-        let ran = world::run(plan, Options { detailed })?;
-        let digest = format!("{:016x}", history::digest(&ran.entries));
-        self.write_files(plan, &ran, &digest)?;
+        let (ran, digest) = self.write(plan)?;
         let text = match self.format {
             Format::Json => json(plan, &ran, &digest, reproduce)?,
             Format::Text => {
@@ -114,6 +111,25 @@ impl Output {
         };
         print(&text)?;
         Ok(code_of(&ran.violations))
+    }
+
+    /// A picture and the plan, nothing else.
+    pub(super) fn drawn(picture: PathBuf, plan: PathBuf) -> Self {
+        Self {
+            html: Some(picture),
+            save: Some(plan),
+            ..Self::default()
+        }
+    }
+
+    /// Runs it and writes the files that are asked for.
+    pub(super) fn write(&self, plan: &Plan) -> anyhow::Result<(Ran, String)> {
+        let drawn = self.html.is_some() || self.chrome_trace.is_some();
+        let detailed = self.details || drawn;
+        let ran = world::run(plan, Options { detailed })?;
+        let digest = format!("{:016x}", history::digest(&ran.entries));
+        self.write_files(plan, &ran, &digest)?;
+        Ok((ran, digest))
     }
 
     fn write_files(&self, plan: &Plan, ran: &Ran, digest: &str) -> anyhow::Result<()> {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +15,7 @@ use sim::coverage::Coverage;
 use sim::plan::Plan;
 use sim::world::{self, Options};
 
+use super::one::Output;
 use super::{OK, SAFETY, Size, UNCOVERED, code_of, names, print};
 
 #[derive(clap::Args)]
@@ -44,10 +46,16 @@ pub(super) struct Sweep {
     /// Fails when a kind of fault, a step, or a pair of them never happened.
     #[arg(long)]
     require_coverage: bool,
+    /// Writes a picture and the plan of the first seeds that fail: `seed-N.html` and `seed-N.json`.
+    #[arg(long, value_name = "DIR")]
+    pictures: Option<PathBuf>,
     /// How to print the result.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
+
+/// Seeds of which there are pictures; each is a page of a few megabytes.
+const PICTURES: usize = 5;
 
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
@@ -66,6 +74,8 @@ struct Failed {
     /// The first violations, a line each.
     what: String,
     reproduce: String,
+    /// Its picture's file name, if there is one.
+    picture: Option<String>,
     #[serde(skip)]
     code: u8,
 }
@@ -128,7 +138,10 @@ impl Sweep {
         });
         bar.finish_and_clear();
         worked?;
-        let sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut sums = sums.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if let Some(folder) = &self.pictures {
+            self.draw(folder, &mut sums)?;
+        }
         self.report(&sums, clock.elapsed())
     }
 
@@ -181,6 +194,7 @@ impl Sweep {
                         "cargo sim run --seed {seed} --per-seed {}",
                         self.size.per_seed
                     ),
+                    picture: None,
                     code: code_of(&ran.violations),
                 };
                 sums.failed.insert(seed, failed);
@@ -191,6 +205,19 @@ impl Sweep {
         }
         let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
         sums.coverage.merge(&coverage);
+        Ok(())
+    }
+
+    /// The same seed gives the same history: it is run once more, with all details.
+    fn draw(&self, folder: &Path, sums: &mut Sums) -> anyhow::Result<()> {
+        for failed in sums.failed.values_mut().take(PICTURES) {
+            std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+            let name = format!("seed-{}.html", failed.seed);
+            let plan = folder.join(format!("seed-{}.json", failed.seed));
+            let output = Output::drawn(folder.join(&name), plan);
+            output.write(&Plan::draw(failed.seed, self.size.per_seed))?;
+            failed.picture = Some(name);
+        }
         Ok(())
     }
 
@@ -269,6 +296,7 @@ impl Sweep {
             "events": sums.events,
             "invariants": sums.invariants,
             "failed": sums.failed.values().collect::<Vec<_>>(),
+            "coverage": (self.coverage || self.require_coverage).then(|| sums.coverage.json()),
         });
         Ok(serde_json::to_string_pretty(&result)? + "\n")
     }

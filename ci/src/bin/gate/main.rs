@@ -1,17 +1,19 @@
 //! `cargo gate`: runs every layer, and says which clause has which evidence.
 
-use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
+mod planted;
+mod self_test;
+
 use gate::about::about;
 use gate::evidence::Layer;
-use gate::planted::{Hunted, Scratch, bugs, document, hunt, missed};
 use gate::report::{Judgement, Report};
 use gate::required::Required;
+use gate::results::sweep;
 use gate::run;
 use gate::steps::{Profile, Settings, chosen};
 
@@ -59,9 +61,12 @@ enum Command {
         /// Only names them.
         #[arg(long)]
         list: bool,
-        /// Also those that were planted at this commit already.
+        /// Also those that were hunted already.
         #[arg(long)]
         again: bool,
+        /// Only writes the matrix anew, of what is known.
+        #[arg(long, conflicts_with = "list")]
+        write: bool,
     },
 }
 
@@ -76,6 +81,9 @@ struct Wanted {
     /// One layer only.
     #[arg(long, value_name = "LAYER", value_parser = layer)]
     only: Option<Layer>,
+    /// Breaks what each step looks at, one after the other, in a scratch copy: each must turn red. With --only, for one layer.
+    #[arg(long, conflicts_with_all = ["quick", "deep", "shard"])]
+    self_test: bool,
     /// Part k of n, from 1.
     #[arg(long, value_name = "k/n", value_parser = shard, default_value = "1/1")]
     shard: (u64, u64),
@@ -135,6 +143,9 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
         Some(Command::Merge { files, output }) => {
             let parts: anyhow::Result<Vec<Report>> =
                 files.iter().map(|it| Report::read(it)).collect();
+            for file in &files {
+                collect_pictures(file, &output.out)?;
+            }
             (Report::merge(parts?)?, output)
         }
         Some(Command::Planted {
@@ -142,10 +153,17 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
             layer,
             list,
             again,
+            write,
         }) => {
-            return planted(&names, &layer, list, again);
+            let chosen = planted::Chosen {
+                names,
+                layers: layer,
+                again,
+            };
+            return planted::run(&chosen, list, write);
         }
-        None => (made(&args.wanted)?, args.output),
+        None if args.wanted.self_test => return self_test::run(args.wanted.only),
+        None => (made(&args.wanted, &args.output)?, args.output),
     };
     keep(&report, &required, &output)?;
     Ok(report.judgement(&required))
@@ -161,85 +179,7 @@ fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
-/// Results are kept after every bug, so that a hunt can be stopped and gone on with.
-fn planted(
-    names: &[String],
-    layers: &[Layer],
-    list: bool,
-    again: bool,
-) -> anyhow::Result<Judgement> {
-    let (root, bugs) = (root()?, bugs()?);
-    for name in names {
-        anyhow::ensure!(
-            bugs.iter().any(|it| it.name == *name),
-            "{name}: there is no such bug; see --list"
-        );
-    }
-    let wanted = bugs
-        .iter()
-        .filter(|it| names.is_empty() || names.contains(&it.name));
-    if list {
-        let text: String = wanted
-            .map(|it| format!("{:<34} {:<4} {}\n", it.name, it.clause, it.what))
-            .collect();
-        std::io::stdout().lock().write_all(text.as_bytes())?;
-        return Ok(Judgement::Green);
-    }
-    let results = root.join("ci/planted/results.json");
-    let mut hunted: BTreeMap<String, Hunted> = match std::fs::read_to_string(&results) {
-        Ok(text) => serde_json::from_str(&text).context("ci/planted/results.json")?,
-        Err(_) => BTreeMap::new(),
-    };
-    let commit = about(root, Profile::Deep, None).commit;
-    let scratch = Scratch::of(root, &target(root))?;
-    for bug in wanted {
-        let entry = hunted.entry(bug.name.clone()).or_insert_with(|| Hunted {
-            commit: commit.clone(),
-            layers: Vec::new(),
-        });
-        if entry.commit != commit {
-            *entry = Hunted {
-                commit: commit.clone(),
-                layers: Vec::new(),
-            };
-        }
-        let _made = scratch.with(bug)?;
-        for layer in Layer::ALL.into_iter().filter(|it| match it {
-            // It builds for minutes: only where it must notice.
-            Layer::Fuzz if layers.is_empty() => bug.layers.contains(it),
-            _ => layers.is_empty() || layers.contains(it),
-        }) {
-            if !again && entry.layers.iter().any(|it| it.layer == layer) {
-                continue;
-            }
-            let Some(caught) = hunt(&scratch, layer).with_context(|| bug.name.clone())? else {
-                continue;
-            };
-            let said = caught.by.as_deref().unwrap_or("NOT NOTICED");
-            eprintln!(
-                "{}, {}: {said} ({:.0} s)",
-                bug.name,
-                layer.as_str(),
-                caught.seconds
-            );
-            entry.layers.retain(|it| it.layer != layer);
-            entry.layers.push(caught);
-        }
-        std::fs::write(&results, serde_json::to_string_pretty(&hunted)? + "\n")?;
-        std::fs::write(root.join("ci/planted/matrix.md"), document(&bugs, &hunted))?;
-    }
-    let missed = missed(&bugs, &hunted);
-    for (bug, layer) in &missed {
-        eprintln!("NOT NOTICED: {bug}, by {}, which claims it", layer.as_str());
-    }
-    Ok(if missed.is_empty() {
-        Judgement::Green
-    } else {
-        Judgement::Red
-    })
-}
-
-fn made(wanted: &Wanted) -> anyhow::Result<Report> {
+fn made(wanted: &Wanted, output: &Output) -> anyhow::Result<Report> {
     let root = root()?;
     let profile = match (wanted.quick, wanted.deep) {
         (true, _) => Profile::Quick,
@@ -252,13 +192,42 @@ fn made(wanted: &Wanted) -> anyhow::Result<Report> {
         shard: wanted.shard,
         commit: about.commit.clone(),
         only: wanted.only,
+        out: below(root, &output.out)?,
+        log: None,
     };
+    // Pictures of an earlier run are not of this one.
+    let pictures = root.join(&settings.out).join(sweep::PICTURES);
+    if pictures.exists() {
+        std::fs::remove_dir_all(&pictures).with_context(|| pictures.display().to_string())?;
+    }
     let mut report = Report::new(about, wanted.shard);
     for step in chosen(&settings) {
         let (ran, results) = run::run(&step, &settings, root)?;
         report.add(ran, results);
     }
     Ok(report)
+}
+
+/// As seen from `root`, where steps are run.
+fn below(root: &Path, path: &Path) -> anyhow::Result<PathBuf> {
+    let path = std::path::absolute(path).with_context(|| path.display().to_string())?;
+    Ok(path.strip_prefix(root).unwrap_or(&path).to_owned())
+}
+
+/// The pictures beside a part's report go beside the whole one.
+fn collect_pictures(part: &Path, out: &Path) -> anyhow::Result<()> {
+    let from = part.parent().unwrap_or(Path::new("")).join(sweep::PICTURES);
+    let to = out.join(sweep::PICTURES);
+    if !from.exists() || from == to {
+        return Ok(());
+    }
+    std::fs::create_dir_all(&to).with_context(|| to.display().to_string())?;
+    for picture in std::fs::read_dir(&from).with_context(|| from.display().to_string())? {
+        let picture = picture?;
+        std::fs::copy(picture.path(), to.join(picture.file_name()))
+            .with_context(|| picture.path().display().to_string())?;
+    }
+    Ok(())
 }
 
 fn keep(report: &Report, required: &Required, output: &Output) -> anyhow::Result<()> {
