@@ -92,13 +92,25 @@ impl Bug {
         self.control
     }
 
-    /// Whether a layer looks for it. The models know the design, not the code; fuzzing is built for minutes, so it looks only
-    /// where it must notice, or must not.
+    /// Whether a layer looks for it: those that run the code in which it is made. The models know the design, not the code;
+    /// fuzzing is built for minutes, so it looks only where it must notice, or must not.
     pub fn is_for(&self, layer: Layer) -> bool {
+        let within = |folders: &[&str]| folders.iter().any(|it| self.file.starts_with(it));
+        let database = within(&["harness/migrations/", "harness/src/postgres/"]);
+        let consumer = within(&[
+            "harness/src/consumer/",
+            "harness/src/disposition.rs",
+            "harness/src/retry.rs",
+        ]);
         match layer {
-            Layer::Models => false,
-            Layer::Fuzz => self.control || self.layers.contains(&layer),
-            _ => true,
+            _ if self.layers.contains(&layer) || (self.control && layer != Layer::Models) => true,
+            Layer::Models | Layer::Fuzz => false,
+            // Their stores and queues are others.
+            Layer::Simulation => !database,
+            Layer::Loom => consumer,
+            // They call the ports themselves.
+            Layer::Conformance | Layer::Differential => !consumer,
+            Layer::Acceptance | Layer::Generated | Layer::Unit => true,
         }
     }
 

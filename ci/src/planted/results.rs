@@ -180,7 +180,7 @@ pub(super) mod tests {
         );
         let all = kept.wrong(bugs, true);
         assert!(
-            all.contains(&format!("{}: conformance has not looked for it", bug.name)),
+            all.contains(&format!("{}: acceptance has not looked for it", bug.name)),
             "{all:?}"
         );
         assert!(
