@@ -5,7 +5,7 @@ mod planted;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Judgement, Report, short};
+use super::{Judgement, Report, counted};
 use crate::clauses::CLAUSES;
 use crate::evidence::Layer;
 use crate::matrix::{Matrix, Verdict};
@@ -54,7 +54,7 @@ pub(super) fn render(report: &Report, required: &Required) -> String {
                     p {
                         "Commit " code { (report.about.commit) }
                         @if report.about.changed { ", with changes that are in no commit" }
-                        ". Profile " (report.about.profile.as_str()) ", begun " (report.about.began) "."
+                        ". Profile " (report.about.profile.as_str()) ", begun " (report.about.began.get(..16).unwrap_or(&report.about.began)) " UTC."
                         @for part in report.missing_parts() { " Part " (part) " of " (report.shards.1) " is not in it." }
                     }
                     p {
@@ -142,7 +142,7 @@ fn cell(matrix: &Matrix, clause: &'static str, layer: Layer) -> Markup {
                 Verdict::Red => "failed",
                 Verdict::Green => {
                     @for (unit, amount) in cell.amounts.iter().filter(|(_, amount)| **amount > 0) {
-                        div { (short(*amount)) " " (unit) }
+                        div { (counted(*amount, unit)) }
                     }
                 },
             }
@@ -161,6 +161,12 @@ fn legend() -> Markup {
             "Tests count by the clauses in their names, seeds by the invariants that were checked on each, states by the promises that were \
             checked in each. " em { "Needed" } " is what the gate is not green without; the reasons are in "
             code { "ci/required.toml" } "."
+        }
+        p {
+            "How strong each kind is: a model says something about every state of a small world, and about nothing larger; seeds are samples of \
+            large worlds with everything that goes wrong in them, and the planted bugs below say how likely they are to miss something; tests \
+            on PostgreSQL are single cases, but of the real thing; loom tries every order of few steps. One kind alone can be wrong about the \
+            world in its own way; the clauses that matter most have several."
         }
     }
 }

@@ -234,5 +234,14 @@ fn short(amount: u64) -> String {
     }
 }
 
+/// The same with its unit: `1 test`, `12 tests`.
+pub fn counted(amount: u64, unit: &str) -> String {
+    let unit = match amount {
+        1 => unit.strip_suffix('s').unwrap_or(unit),
+        _ => unit,
+    };
+    format!("{} {unit}", short(amount))
+}
+
 #[cfg(test)]
 mod tests;

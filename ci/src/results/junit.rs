@@ -6,6 +6,7 @@ use quick_junit::{Report, TestCaseStatus};
 use super::{Results, Sums, Timed};
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
+use crate::report::counted;
 
 /// Where the test runner writes it, below the project: wherever cargo's target folder is.
 pub const OF_CI: &str = "target/nextest/ci/junit.xml";
@@ -56,8 +57,7 @@ fn read_of(xml: &str, layer_of: impl Fn(&str) -> Option<Layer>) -> anyhow::Resul
     }
     anyhow::ensure!(tests > 0, "the test runner's report has no test in it");
     results.evidence = sums.evidence();
-    let s = if tests == 1 { "" } else { "s" };
-    results.notes.push(format!("{tests} test{s}"));
+    results.notes.push(counted(tests, "tests"));
     Ok(results)
 }
 
