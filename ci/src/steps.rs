@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::evidence::Layer;
-use crate::results::{Results, fuzz, junit, models, sweep};
+use crate::results::{Results, fuzz, junit, models, mutants, sweep};
 
 /// How much is run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
@@ -287,6 +287,17 @@ pub const STEPS: &[Step] = &[
         command: |_| words("cargo sim meta --seeds 500 --per-seed 200"),
         reads: Reads::ExitCode,
         divides: false,
+    },
+    Step {
+        name: "every small change of the core",
+        layers: &[],
+        from: Profile::Deep,
+        command: |it| {
+            let (k, n) = it.shard;
+            words(&format!("ci/mutants --shard {k}/{n}"))
+        },
+        reads: Reads::File(|_| mutants::FILE, mutants::read),
+        divides: true,
     },
     Step {
         name: "PostgreSQL in Docker, of every version that matters",

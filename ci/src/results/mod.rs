@@ -5,6 +5,7 @@ mod coverage;
 pub mod fuzz;
 pub mod junit;
 pub mod models;
+pub mod mutants;
 pub mod sweep;
 
 use std::collections::BTreeMap;
