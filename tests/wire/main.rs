@@ -7,5 +7,6 @@ mod disk;
 mod every_message;
 mod from_a_seed;
 mod ledger;
+mod pooler;
 mod processes;
 mod server;

@@ -24,6 +24,14 @@ fn is_away_code(code: &str) -> bool {
         || code == "25006"
 }
 
+/// What a pooler says that does not pass our settings on when we connect.
+pub(super) fn refused_start_up(error: &sqlx::Error) -> Option<String> {
+    let error = error.as_database_error()?;
+    let refused =
+        error.code().as_deref() == Some("08P01") && error.message().contains("startup parameter");
+    refused.then(|| error.message().to_owned())
+}
+
 fn code_of(error: &sqlx::Error) -> Option<String> {
     error
         .as_database_error()

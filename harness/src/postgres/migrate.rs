@@ -4,6 +4,8 @@
 use sqlx::PgPool;
 use sqlx::migrate::Migrator;
 
+use super::session;
+
 static MIGRATOR: Migrator = sqlx::migrate!("./migrations");
 
 /// Why the schema could not be made.
@@ -15,13 +17,14 @@ pub enum MigrateError {
     /// Away, or a schema that is newer or altered.
     #[error("the schema could not be created or updated: {0}")]
     Migrate(#[from] sqlx::migrate::MigrateError),
-    /// Away.
+    /// Away, or behind a pooler that does not keep our sessions.
     #[error(transparent)]
     Database(#[from] sqlx::Error),
 }
 
 pub(super) async fn run(pool: &PgPool) -> Result<(), MigrateError> {
-    let mut connection = pool.acquire().await?;
+    let mut connection = pool.acquire().await.map_err(session::explained)?;
+    session::check(&mut connection).await?;
     let encoding =
         sqlx::query_scalar!("SELECT current_setting('server_encoding') AS \"encoding!\"")
             .fetch_one(&mut *connection)

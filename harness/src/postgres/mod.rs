@@ -2,7 +2,7 @@
 //!
 //! Every connection of the store's own pool is read-only outside of the transactions that the store opens. A handler
 //! that ends its transaction by itself can therefore neither commit a fence (the seal is missing) nor write on without
-//! one.
+//! one. Every transaction begins by asking whether that is so: a pooler in between may not keep it.
 
 mod alerts;
 mod classify;
@@ -13,6 +13,7 @@ mod migrate;
 #[cfg(feature = "pgmq")]
 pub mod pgmq;
 mod review;
+mod session;
 mod sweep;
 mod tx;
 
@@ -123,10 +124,9 @@ impl PgStore {
 
     /// A connection inside a transaction that may write.
     async fn begin_on(&self) -> Result<Guarded, StoreError> {
-        let mut connection = Guarded::new(self.pool.acquire().await.map_err(store_error)?);
-        connection
-            .get()
-            .execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+        let acquired = self.pool.acquire().await.map_err(session::explained);
+        let mut connection = Guarded::new(acquired.map_err(store_error)?);
+        session::begin(connection.get())
             .await
             .map_err(store_error)?;
         Ok(connection)
