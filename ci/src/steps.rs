@@ -133,7 +133,7 @@ pub const STEPS: &[Step] = &[
         name: "simulation: a seed decides everything",
         layers: &[Layer::Simulation],
         from: Profile::Change,
-        command: |_| words("cargo sim meta --seeds 20 --per-seed 50"),
+        command: |_| words("cargo sim meta --seeds 10 --per-seed 50"),
         reads: Reads::ExitCode,
         divides: false,
     },
