@@ -58,6 +58,9 @@ enum Command {
         /// These layers only.
         #[arg(long, value_name = "LAYER", value_parser = layer)]
         layer: Vec<Layer>,
+        /// Part k of n, from 1.
+        #[arg(long, value_name = "k/n", value_parser = shard, default_value = "1/1")]
+        shard: (u64, u64),
         /// Only names them.
         #[arg(long)]
         list: bool,
@@ -151,6 +154,7 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
         Some(Command::Planted {
             names,
             layer,
+            shard,
             list,
             again,
             write,
@@ -158,6 +162,7 @@ fn judged(args: Args) -> anyhow::Result<Judgement> {
             let chosen = planted::Chosen {
                 names,
                 layers: layer,
+                shard,
                 again,
             };
             return planted::run(&chosen, list, write);

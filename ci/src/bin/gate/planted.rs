@@ -18,6 +18,8 @@ pub(crate) struct Chosen {
     pub(crate) names: Vec<String>,
     /// Empty: all that look for a bug.
     pub(crate) layers: Vec<Layer>,
+    /// Part k of n, from 1.
+    pub(crate) shard: (u64, u64),
     /// Also where the answer is known.
     pub(crate) again: bool,
 }
@@ -31,7 +33,10 @@ impl Chosen {
             );
         }
         let is_in = |it: &&Bug| self.names.is_empty() || self.names.contains(&it.name);
-        Ok(bugs.iter().filter(is_in).cloned().collect())
+        let (k, n) = self.shard;
+        let parts = bugs.iter().filter(is_in).zip((0..n).cycle());
+        let mine = parts.filter(|(_, part)| part + 1 == k);
+        Ok(mine.map(|(bug, _)| bug.clone()).collect())
     }
 
     fn layers(&self, bug: &Bug, results: &Results) -> Vec<Layer> {
