@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use embedded_pg::told_by_cargo;
 use harness::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,9 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
     let (program, arguments) = words.split_first().context("a step without a command")?;
     eprintln!("\n== {}", step.name);
     let mut command = Command::new(program);
+    for name in told_by_cargo() {
+        command.env_remove(name);
+    }
     command
         .args(arguments)
         .current_dir(root)

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::Context as _;
+use embedded_pg::told_by_cargo;
 use harness::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -87,7 +88,11 @@ fn by_step(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
 }
 
 fn cargo(scratch: &Scratch, arguments: &[&str]) -> anyhow::Result<Output> {
-    Command::new("timeout")
+    let mut command = Command::new("timeout");
+    for name in told_by_cargo() {
+        command.env_remove(name);
+    }
+    command
         .args([STUCK, "cargo"])
         .args(arguments)
         .current_dir(&scratch.tree)

@@ -3,6 +3,7 @@
 //! owner drops it, and also when the owner panics or is killed (see [`watchdog`]).
 
 mod binaries;
+mod cargo_env;
 mod docker;
 mod local;
 mod probe;
@@ -13,6 +14,7 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 
+pub use crate::cargo_env::told_by_cargo;
 pub use crate::local::LocalError;
 use crate::local::{Disk, LocalServer};
 
