@@ -118,11 +118,7 @@ fn read_with(json: &str, survivors: &str) -> anyhow::Result<Results> {
             }
             Summary::MissedMutant => results.failures.push(Failure::new(
                 format!("nobody notices: {name}"),
-                format!(
-                    "ci/mutants -- --file {} --re '{}'",
-                    file(&name),
-                    quoted(&short)
-                ),
+                format!("ci/mutants -- --re '{}'", quoted(&short)),
             )),
             Summary::Success | Summary::Failure => {
                 anyhow::bail!("{name}: neither noticed nor missed")
@@ -143,10 +139,6 @@ fn read_with(json: &str, survivors: &str) -> anyhow::Result<Results> {
         results.failures.len()
     ));
     Ok(results)
-}
-
-fn file(name: &str) -> &str {
-    name.split(':').next().unwrap_or_default()
 }
 
 /// What follows the file, as a regular expression.
