@@ -101,6 +101,14 @@ impl Postgres {
         }
     }
 
+    /// Starts a private server from local binaries that writes to its disk what it commits, as others do when it matters.
+    ///
+    /// # Errors
+    /// When there are no binaries, or it does not start.
+    pub fn own_durable() -> Result<Self, LocalError> {
+        LocalServer::start(&Disk::Durable).map(Self::local_one)
+    }
+
     /// Starts a private server from local binaries whose data is on a file system of its own, of so many MB. Needs the right
     /// to mount one.
     ///

@@ -106,9 +106,14 @@ pub(crate) fn run(command: &mut Command) -> Result<(), LocalError> {
 pub(crate) enum Disk {
     /// In the temporary folder.
     Any,
+    /// In the temporary folder, and everything that is committed is on it.
+    Durable,
     /// On a file system of its own, of so many MB, that holds nothing else.
     OfMb(u32),
 }
+
+/// As a server is run whose data must survive the machine.
+const DURABLE: [&str; 3] = ["fsync=on", "full_page_writes=on", "shared_buffers=512MB"];
 
 /// What a small disk can bear: old changes are thrown away early.
 const FRUGAL: [&str; 2] = ["max_wal_size=48MB", "min_wal_size=32MB"];
@@ -133,7 +138,10 @@ impl LocalServer {
         let folder = new_folder(run_as)?;
         // From here on the folder is removed, whatever happens.
         let watchdog = Watchdog::start(&folder).map_err(|e| LocalError::io(&folder, e))?;
-        let mut more: &'static [&'static str] = &[];
+        let mut more: &'static [&'static str] = match disk {
+            Disk::Durable => &DURABLE,
+            Disk::Any | Disk::OfMb(_) => &[],
+        };
         if let Disk::OfMb(mb) = disk {
             more = &FRUGAL;
             let options = format!("size={mb}m,mode=0755");

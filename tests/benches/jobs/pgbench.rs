@@ -1,0 +1,82 @@
+//! pgbench with the statements that the consumer sends for a job, one after the other, as many clients at once as the consumer
+//! has handlers: what PostgreSQL can do if nobody has to decide anything in between.
+
+use std::process::Stdio;
+use std::str::FromStr as _;
+
+use anyhow::Context as _;
+use sqlx::postgres::PgConnectOptions;
+use tokio::process::Command;
+
+use crate::measured::Measured;
+use crate::setting::{CONSUMER, Setting};
+
+/// With prepared statements, and without. Statements that the consumer sends in one round trip can be sent in one only in the
+/// second; whichever is faster is the one to be compared with.
+pub(crate) const PROTOCOLS: [&str; 2] = ["prepared", "simple"];
+
+fn script(protocol: &str) -> String {
+    // The consumer sends these pairs in one round trip.
+    let and = if protocol == "simple" {
+        " \\;\n"
+    } else {
+        ";\n"
+    };
+    format!(
+        "SELECT msg_id, read_ct, last_read_at, enqueued_at, message::text FROM pgmq.read('points', 60, 1) \\gset m_\n\
+         BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE{and}\
+         SELECT current_setting('default_transaction_read_only'), current_setting('idle_in_transaction_session_timeout');\n\
+         SELECT verdict, xact FROM core.fence(gen_random_uuid(), '{CONSUMER}', 1, NULL, interval '7 days', 20, 60000) \\gset f_\n\
+         INSERT INTO ledger (job_id, consumer, account, points) VALUES (gen_random_uuid(), '{CONSUMER}', 'a1', 7);\n\
+         SELECT core.seal(:f_xact::text){and}COMMIT;\n\
+         SELECT * FROM pgmq.delete('points', :m_msg_id);\n"
+    )
+}
+
+pub(crate) async fn measure(
+    setting: &Setting,
+    protocol: &str,
+    clients: u32,
+    messages: u32,
+) -> anyhow::Result<Measured> {
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("job.sql");
+    std::fs::write(&file, script(protocol))?;
+    let server = PgConnectOptions::from_str(setting.url())?;
+    let output = Command::new("pgbench")
+        .args(["--no-vacuum", "--protocol", protocol, "--client"])
+        .arg(clients.to_string())
+        .args(["--jobs", &clients.min(2).to_string(), "--transactions"])
+        .arg((messages / clients).to_string())
+        .arg("--file")
+        .arg(&file)
+        .args([
+            "--host",
+            server.get_host(),
+            "--username",
+            server.get_username(),
+        ])
+        .args(["--port", &server.get_port().to_string()])
+        .arg(server.get_database().context("a database")?)
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .context("pgbench, which is part of PostgreSQL's package")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    anyhow::ensure!(
+        output.status.success() && said.contains("failed transactions: 0 "),
+        "pgbench: {}\n{said}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let per_second = said
+        .lines()
+        .find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok())
+        .with_context(|| format!("pgbench says no tps:\n{said}"))?;
+    setting.check(Some(messages)).await?;
+    Ok(Measured {
+        per_second,
+        p50_ms: None,
+        p99_ms: None,
+    })
+}
