@@ -153,6 +153,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn b8_a_reviewer_is_somebody_whose_name_can_be_read_and_stored() {
+        let longest = "重".repeat(Reviewer::MAX_CHARS);
+        for name in ["ann", "Ann (support)", &longest] {
+            let reviewer = Reviewer::new(name).unwrap();
+            assert_eq!(
+                (reviewer.as_str(), reviewer.to_string()),
+                (name, name.to_owned())
+            );
+        }
+        for name in ["", " ", "\u{200b}", "an\0n", &format!("{longest}x")] {
+            assert_eq!(
+                Reviewer::new(name),
+                Err(ReviewerError::NoReviewer),
+                "{name:?}"
+            );
+        }
+    }
+
+    #[test]
     fn a7_a_reason_has_something_to_read_in_it() {
         for blank in [
             "",
@@ -175,9 +194,25 @@ mod tests {
             DiscardReason::new("a\0"),
             Err(DiscardReasonError::Nul)
         ));
-        assert!(matches!(
-            DiscardReason::new(&"x".repeat(20_000)),
-            Err(DiscardReasonError::TooLong(20_000))
-        ));
+        let longest = "x".repeat(ERROR_TEXT_MAX_BYTES);
+        assert_eq!(DiscardReason::new(&longest).unwrap().as_str(), longest);
+        assert_eq!(
+            DiscardReason::new(&format!("{longest}x")),
+            Err(DiscardReasonError::TooLong(ERROR_TEXT_MAX_BYTES + 1))
+        );
+    }
+
+    #[cfg(feature = "ops")]
+    #[test]
+    fn a7_the_pattern_for_machines_names_every_invisible_character() {
+        let pattern = reason_pattern();
+        assert!(
+            pattern.starts_with("^[^\\u0000]*[^\\u0000-\\u0020\\u007f-\\u00a0"),
+            "{pattern}"
+        );
+        assert!(
+            pattern.ends_with("\u{e0000}-\u{e0fff}][^\\u0000]*$"),
+            "{pattern}"
+        );
     }
 }
