@@ -59,20 +59,24 @@ async fn round_of(
 ) -> anyhow::Result<Vec<(String, Measured)>> {
     let mut round = Vec::new();
     let jobs = args.jobs;
-    setting.fill(jobs, 0).await?;
+    let effects = setting.fill(jobs, 0).await?;
     let measured = ours::measure(setting, Fence::On, clients, jobs).await?;
+    setting.check(effects).await?;
     round.push(("consumer".to_owned(), measured));
-    setting.fill(jobs, 0).await?;
+    let effects = setting.fill(jobs, 0).await?;
     let measured = ours::measure(setting, Fence::Off, clients, jobs).await?;
+    setting.check(effects).await?;
     round.push(("consumer without fence".to_owned(), measured));
     for protocol in pgbench::PROTOCOLS {
-        setting.fill(jobs, 0).await?;
+        let effects = setting.fill(jobs / clients * clients, 0).await?;
         let measured = pgbench::measure(setting, protocol, clients, jobs).await?;
+        setting.check(effects).await?;
         round.push((format!("pgbench, {protocol} protocol"), measured));
     }
     for percent in args.duplicates.iter().copied() {
-        setting.fill(jobs, percent).await?;
+        let effects = setting.fill(jobs, percent).await?;
         let measured = ours::measure(setting, Fence::On, clients, jobs).await?;
+        setting.check(effects).await?;
         round.push((format!("consumer, {percent} % duplicates"), measured));
     }
     Ok(round)

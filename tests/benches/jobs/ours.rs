@@ -32,7 +32,6 @@ pub(crate) async fn measure(
     clients: u32,
     messages: u32,
 ) -> anyhow::Result<Measured> {
-    let jobs = setting.jobs().await?;
     let seen = Arc::new(Seen::new(messages));
     match fence {
         Fence::On => {
@@ -50,7 +49,6 @@ pub(crate) async fn measure(
             run(setting, Unfenced(pool), clients, &seen).await?;
         }
     }
-    setting.check(Some(jobs)).await?;
     Ok(seen.measured())
 }
 
