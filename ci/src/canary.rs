@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::evidence::Layer;
 use crate::planted::{Mistake, Scratch, bugs};
 use crate::run::{Outcome, run};
-use crate::steps::{Profile, STEPS, Settings, Step};
+use crate::steps::{Profile, Reads, STEPS, Settings, Step};
 
 const FILE: &str = include_str!("../canaries.toml");
 
@@ -132,7 +132,8 @@ impl Canary {
             log: Some(log.clone()),
         };
         let _made = scratch.with(mistake)?;
-        let (ran, results) = run(self.step()?, &settings, &scratch.tree)?;
+        let step = self.step()?;
+        let (ran, results) = run(step, &settings, &scratch.tree)?;
         let said = std::fs::read(&log).with_context(|| log.display().to_string())?;
         let failures = results.failures.iter().map(|it| it.what.as_str());
         let heard = failures
@@ -141,6 +142,14 @@ impl Canary {
         Ok(match ran.outcome {
             Outcome::NotRun => Sang::NotRun,
             Outcome::Passed => Sang::No("it is green".to_owned()),
+            // A copy that does not build is red, too.
+            Outcome::Failed
+                if !matches!(step.reads, Reads::ExitCode)
+                    && results.evidence.is_empty()
+                    && results.timed.is_empty() =>
+            {
+                Sang::No(format!("it is red without a result; see {}", log.display()))
+            }
             Outcome::Failed if heard => Sang::Yes,
             Outcome::Failed => Sang::No(format!(
                 "it is red, but does not say {says:?}; see {}",

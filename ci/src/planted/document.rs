@@ -76,13 +76,23 @@ fn misses(bugs: &[Bug], results: &Results) -> String {
          can find, from the share p of seeds that noticed it here: (1-p)^{SEEDS_OF_A_CHANGE}, with the lower end of Clopper and \
          Pearson's 95 % interval for p.\n\n| bug | noticed by | missed, at most |\n|---|---|---|\n"
     );
+    let mut until = Vec::new();
     for bug in bugs {
         let looked = results.of(bug).into_iter().flat_map(|it| &it.layers);
         for seeds in looked.filter_map(|it| it.seeds).filter(|it| it.noticed > 0) {
+            until.extend(seeds.until);
             let missed = seeds.missed_by(SEEDS_OF_A_CHANGE);
             let Seeds { run, noticed, .. } = seeds;
             let _ = writeln!(text, "| {} | {noticed} of {run} | {missed:.0e} |", bug.name);
         }
+    }
+    until.sort_unstable();
+    if let Some(median) = until.get(until.len() / 2) {
+        let _ = writeln!(
+            text,
+            "\nOf {} bugs that the simulation noticed, half were noticed within {median} seeds.",
+            until.len()
+        );
     }
     text
 }
@@ -110,6 +120,10 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| 1 of 200 | 8e-1 |"), "{text}");
+        assert!(
+            text.ends_with("half were noticed within 7 seeds.\n"),
+            "{text}"
+        );
     }
 
     #[test]
