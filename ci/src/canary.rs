@@ -6,7 +6,7 @@ use serde::Deserialize;
 use crate::evidence::Layer;
 use crate::planted::{Mistake, Scratch, bugs};
 use crate::run::{Outcome, run};
-use crate::steps::{Profile, Reads, STEPS, Settings, Step};
+use crate::steps::{Reads, STEPS, Settings, Step};
 
 const FILE: &str = include_str!("../canaries.toml");
 
@@ -124,12 +124,8 @@ impl Canary {
         let folder = scratch.tree.join("target");
         std::fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
         let settings = Settings {
-            profile: Profile::Change,
-            shard: (1, 1),
-            commit: "0".to_owned(),
-            only: self.layer,
-            out: scratch.tree.join("target/gate"),
             log: Some(log.clone()),
+            ..scratch.settings(self.layer)
         };
         let _made = scratch.with(mistake)?;
         let step = self.step()?;

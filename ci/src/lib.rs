@@ -3,6 +3,7 @@
 //! and a `canary` for each step that it can be red.
 
 pub mod about;
+pub mod amount;
 pub mod canary;
 pub mod clauses;
 pub mod evidence;

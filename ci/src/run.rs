@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
-use embedded_pg::told_by_cargo;
+use embedded_pg::forget_cargo;
 use harness::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -54,9 +54,7 @@ pub fn run(step: &Step, settings: &Settings, root: &Path) -> anyhow::Result<(Ran
     let (program, arguments) = words.split_first().context("a step without a command")?;
     eprintln!("\n== {}", step.name);
     let mut command = Command::new(program);
-    for name in told_by_cargo() {
-        command.env_remove(name);
-    }
+    forget_cargo(&mut command);
     command
         .args(arguments)
         .current_dir(root)

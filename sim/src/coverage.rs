@@ -147,9 +147,6 @@ impl Coverage {
 
     /// For programs: kinds of faults with the steps of the gate that were seen while they were in effect.
     pub fn json(&self) -> serde_json::Value {
-        let count = |counts: &BTreeMap<&'static str, u64>, name: &str| {
-            counts.get(name).copied().unwrap_or(0)
-        };
         let faults: Vec<_> = FaultKind::NAMES
             .iter()
             .map(|kind| {
@@ -168,9 +165,6 @@ impl Coverage {
     /// As tables.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let count = |counts: &BTreeMap<&'static str, u64>, name: &str| {
-            counts.get(name).copied().unwrap_or(0)
-        };
         text.push_str("what happened                       times\n");
         for step in GATE.iter().chain(&OTHER) {
             text.push_str(&format!("  {step:<32} {:>8}\n", count(&self.steps, step)));
@@ -200,6 +194,10 @@ impl Coverage {
         }
         text
     }
+}
+
+fn count(counts: &BTreeMap<&'static str, u64>, name: &str) -> u64 {
+    counts.get(name).copied().unwrap_or(0)
 }
 
 /// The names under which an entry counts.

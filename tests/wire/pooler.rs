@@ -1,7 +1,6 @@
 //! PgBouncer between the harness and PostgreSQL. What the store relies on is set for a session when it connects; a pooler that
 //! drops that, or hands sessions round, is refused before any work is done.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::str::FromStr as _;
@@ -34,11 +33,7 @@ impl Pooler {
     /// In front of the database of `db`.
     async fn start(db: &Db, mode: &str, ignored: &str) -> Self {
         let server = PgConnectOptions::from_str(db.url()).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = embedded_pg::free_port().unwrap();
         let folder = tempfile::tempdir().unwrap();
         let settings = format!(
             "[databases]\n* = host={} port={} user={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n\

@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use embedded_pg::{Postgres, told_by_cargo};
+use embedded_pg::{Postgres, forget_cargo};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
 /// Checks every query of the harness against a real PostgreSQL and writes harness/.sqlx.
@@ -57,9 +57,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         .open(&library)?
         .set_modified(now())?;
     let mut command = Command::new(env!("CARGO"));
-    for name in told_by_cargo() {
-        command.env_remove(name);
-    }
+    forget_cargo(&mut command);
     let status = command
         .args(["check", "--quiet", "--package", "harness", "--target-dir"])
         .arg(&target)

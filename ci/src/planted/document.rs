@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Bug, Caught, Noticed, Results, Seeds};
+use super::{Bug, Caught, Hunted, Noticed, Results, Seeds};
 use crate::evidence::Layer;
 use crate::steps::SEEDS_OF_A_CHANGE;
 
@@ -19,7 +19,7 @@ pub fn soon(caught: &Caught) -> String {
 /// The matrix in Markdown.
 pub fn document(bugs: &[Bug], results: &Results) -> String {
     let layers = results.layers(bugs);
-    let done = bugs.iter().filter(|bug| results.of(bug).is_some()).count();
+    let done = results.hunted(bugs);
     let mut text = format!(
         "# Planted bugs\n\nMade by `cargo gate planted`; do not edit. {done} of {} bugs were planted. A cell says how long a layer \
          took to notice, without building; the simulation says after how many seeds. **Bold** layers claim the bug's clause and must \
@@ -48,7 +48,7 @@ pub fn document(bugs: &[Bug], results: &Results) -> String {
             let _ = write!(text, " {mark}{said}{mark} |");
         }
         let only = results.only(bug).map_or("", Layer::as_str);
-        let commit = results.of(bug).map_or("", |it| short(&it.commit));
+        let commit = results.of(bug).map_or("", Hunted::at);
         let _ = writeln!(text, " {only} | {commit} |");
     }
     text.push_str("\n## Who noticed first\n\n| bug | layer | by |\n|---|---|---|\n");
@@ -63,10 +63,6 @@ pub fn document(bugs: &[Bug], results: &Results) -> String {
     }
     text.push_str(&misses(bugs, results));
     text
-}
-
-fn short(commit: &str) -> &str {
-    commit.get(..8).unwrap_or(commit)
 }
 
 /// What the seeds of a change may miss.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::Context as _;
-use embedded_pg::told_by_cargo;
+use embedded_pg::forget_cargo;
 use harness::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::evidence::Layer;
 use crate::results::junit;
 use crate::results::sweep::{Failed, Sweep};
 use crate::run::{Outcome, run};
-use crate::steps::{Profile, Reads, STEPS, Settings};
+use crate::steps::{Reads, STEPS};
 
 /// Seeds that the simulation has to find it.
 const SEEDS: u64 = 200;
@@ -52,14 +52,7 @@ pub fn hunt(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
 
 /// As the gate runs it. It builds in a way of its own, so building is in its time.
 fn by_step(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
-    let settings = Settings {
-        profile: Profile::Change,
-        shard: (1, 1),
-        commit: "0".to_owned(),
-        only: Some(layer),
-        out: scratch.tree.join("target/gate"),
-        log: None,
-    };
+    let settings = scratch.settings(Some(layer));
     let (step, file) = STEPS
         .iter()
         .find_map(|step| match step.reads {
@@ -89,9 +82,7 @@ fn by_step(scratch: &Scratch, layer: Layer) -> anyhow::Result<Caught> {
 
 fn cargo(scratch: &Scratch, arguments: &[&str]) -> anyhow::Result<Output> {
     let mut command = Command::new("timeout");
-    for name in told_by_cargo() {
-        command.env_remove(name);
-    }
+    forget_cargo(&mut command);
     command
         .args([STUCK, "cargo"])
         .args(arguments)

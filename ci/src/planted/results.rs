@@ -22,6 +22,13 @@ pub struct Hunted {
     pub layers: Vec<Caught>,
 }
 
+impl Hunted {
+    /// The commit, as long as people need it.
+    pub fn at(&self) -> &str {
+        self.commit.get(..8).unwrap_or(&self.commit)
+    }
+}
+
 /// What a layer made of a bug.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Noticed<'a> {
@@ -82,13 +89,19 @@ impl Results {
         }
     }
 
+    /// How many of them were hunted.
+    pub fn hunted(&self, bugs: &[Bug]) -> usize {
+        bugs.iter().filter(|bug| self.of(bug).is_some()).count()
+    }
+
     /// Layers that looked for any of them.
-    pub fn layers(&self, bugs: &[Bug]) -> BTreeSet<Layer> {
+    pub fn layers(&self, bugs: &[Bug]) -> Vec<Layer> {
         let hunted = bugs.iter().filter_map(|bug| self.of(bug));
-        hunted
+        let looked: BTreeSet<Layer> = hunted
             .flat_map(|it| &it.layers)
             .map(|it| it.layer)
-            .collect()
+            .collect();
+        looked.into_iter().collect()
     }
 
     /// What is wrong: who claims a bug and did not notice it, who noticed something where there is nothing; and with `all`,

@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::Context as _;
 
 use super::Mistake;
+use crate::evidence::Layer;
+use crate::steps::{Profile, Settings};
 
 /// The copy.
 #[derive(Debug)]
@@ -37,6 +39,18 @@ impl Scratch {
             )?;
         }
         Ok(Self { tree })
+    }
+
+    /// How a step is run in it: as every change does. With the layer's own tests only, if there is one.
+    pub fn settings(&self, only: Option<Layer>) -> Settings {
+        Settings {
+            profile: Profile::Change,
+            shard: (1, 1),
+            commit: "0".to_owned(),
+            only,
+            out: self.tree.join("target/gate"),
+            log: None,
+        }
     }
 
     /// Makes a mistake. It is taken back when the answer is dropped.

@@ -5,7 +5,8 @@ mod planted;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::{Judgement, Report, counted};
+use super::{Judgement, Report};
+use crate::amount::counted;
 use crate::clauses::CLAUSES;
 use crate::evidence::Layer;
 use crate::matrix::{Matrix, Verdict};

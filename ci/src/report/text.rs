@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::{Judgement, Report, short};
+use super::{Judgement, Report};
+use crate::amount::short;
 use crate::clauses::CLAUSES;
 use crate::evidence::Layer;
 use crate::matrix::Verdict;

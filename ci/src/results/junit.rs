@@ -4,9 +4,9 @@ use anyhow::Context as _;
 use quick_junit::{Report, TestCaseStatus};
 
 use super::{Results, Sums, Timed};
+use crate::amount::counted;
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
-use crate::report::counted;
 
 /// Where the test runner writes it, below the project: wherever cargo's target folder is.
 pub const OF_CI: &str = "target/nextest/ci/junit.xml";

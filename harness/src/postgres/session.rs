@@ -6,12 +6,21 @@ use sqlx::{PgConnection, Row as _};
 
 use super::classify::refused_start_up;
 
+/// What is asked, after `$before`.
+macro_rules! ask {
+    ($before:literal) => {
+        concat!(
+            $before,
+            "SELECT current_setting('default_transaction_read_only'), current_setting('idle_in_transaction_session_timeout')"
+        )
+    };
+}
+
 /// Opens a transaction that may write, and asks in the same round trip.
-const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; \
-     SELECT current_setting('default_transaction_read_only'), current_setting('idle_in_transaction_session_timeout')";
+const BEGIN: &str = ask!("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; ");
 
 /// Only asks.
-const ASK: &str = "SELECT current_setting('default_transaction_read_only'), current_setting('idle_in_transaction_session_timeout')";
+const ASK: &str = ask!("");
 
 /// Why a connection is of no use to us.
 #[derive(Debug, thiserror::Error)]

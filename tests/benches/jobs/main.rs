@@ -44,7 +44,10 @@ async fn main() -> anyhow::Result<()> {
     for round in 1..=args.rounds {
         for clients in args.clients.iter().copied() {
             eprintln!("round {round} of {}, {clients} clients", args.rounds);
-            for (kind, measured) in round_of(&args, &setting, clients).await? {
+            // Every client of pgbench does as many.
+            let jobs = args.jobs / clients * clients;
+            for (kind, subject) in Subject::all(&args) {
+                let measured = subject.measure(&setting, clients, jobs).await?;
                 report.add(kind, clients, measured);
             }
         }
@@ -52,32 +55,52 @@ async fn main() -> anyhow::Result<()> {
     report.write()
 }
 
-async fn round_of(
-    args: &Args,
-    setting: &Setting,
-    clients: u32,
-) -> anyhow::Result<Vec<(String, Measured)>> {
-    let mut round = Vec::new();
-    let jobs = args.jobs;
-    let effects = setting.fill(jobs, 0).await?;
-    let measured = ours::measure(setting, Fence::On, clients, jobs).await?;
-    setting.check(effects).await?;
-    round.push(("consumer".to_owned(), measured));
-    let effects = setting.fill(jobs, 0).await?;
-    let measured = ours::measure(setting, Fence::Off, clients, jobs).await?;
-    setting.check(effects).await?;
-    round.push(("consumer without fence".to_owned(), measured));
-    for protocol in pgbench::PROTOCOLS {
-        let effects = setting.fill(jobs / clients * clients, 0).await?;
-        let measured = pgbench::measure(setting, protocol, clients, jobs).await?;
-        setting.check(effects).await?;
-        round.push((format!("pgbench, {protocol} protocol"), measured));
+/// What is measured.
+enum Subject {
+    /// The consumer, with or without its fence, and how many percent of its messages are copies.
+    Consumer(Fence, u32),
+    /// pgbench, by protocol.
+    Pgbench(&'static str),
+}
+
+impl Subject {
+    fn all(args: &Args) -> Vec<(String, Self)> {
+        let mut all = vec![
+            ("consumer".to_owned(), Self::Consumer(Fence::On, 0)),
+            (
+                "consumer without fence".to_owned(),
+                Self::Consumer(Fence::Off, 0),
+            ),
+        ];
+        all.extend(pgbench::PROTOCOLS.map(|protocol| {
+            let kind = format!("pgbench, {protocol} protocol");
+            (kind, Self::Pgbench(protocol))
+        }));
+        all.extend(args.duplicates.iter().map(|percent| {
+            let kind = format!("consumer, {percent} % duplicates");
+            (kind, Self::Consumer(Fence::On, *percent))
+        }));
+        all
     }
-    for percent in args.duplicates.iter().copied() {
-        let effects = setting.fill(jobs, percent).await?;
-        let measured = ours::measure(setting, Fence::On, clients, jobs).await?;
+
+    /// From the same beginning, and only if it ended as it must.
+    async fn measure(
+        &self,
+        setting: &Setting,
+        clients: u32,
+        jobs: u32,
+    ) -> anyhow::Result<Measured> {
+        let (effects, measured) = match self {
+            Self::Consumer(fence, duplicates) => (
+                setting.fill(jobs, *duplicates).await?,
+                ours::measure(setting, *fence, clients, jobs).await?,
+            ),
+            Self::Pgbench(protocol) => (
+                setting.fill(jobs, 0).await?,
+                pgbench::measure(setting, protocol, clients, jobs).await?,
+            ),
+        };
         setting.check(effects).await?;
-        round.push((format!("consumer, {percent} % duplicates"), measured));
+        Ok(measured)
     }
-    Ok(round)
 }

@@ -1,11 +1,15 @@
 //! What `cargo run` adds to the environment of the program that it runs.
 
-/// The names of what `cargo run` told this process about its package. Programs that it starts must not inherit them: to another
-/// cargo they are changes of the environment, and build scripts that look at `CARGO_MANIFEST_DIR` (ring's, for one) run again, and
-/// everything above them is built again.
-pub fn told_by_cargo() -> Vec<String> {
+use std::process::Command;
+
+/// Takes out of the environment of `command` what `cargo run` told this process about its package. To another cargo it is a change
+/// of the environment: build scripts that look at `CARGO_MANIFEST_DIR` (ring's, for one) run again, and everything above them is
+/// built again.
+pub fn forget_cargo(command: &mut Command) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    names.filter(|name| is_told_by_cargo(name)).collect()
+    for name in names.filter(|name| is_told_by_cargo(name)) {
+        command.env_remove(name);
+    }
 }
 
 fn is_told_by_cargo(name: &str) -> bool {
@@ -27,6 +31,9 @@ mod tests {
             assert!(!is_told_by_cargo(name), "{name}");
         }
         // This test is run by cargo.
-        assert!(told_by_cargo().contains(&"CARGO_MANIFEST_DIR".to_owned()));
+        let mut command = Command::new("true");
+        forget_cargo(&mut command);
+        let left_out: Vec<_> = command.get_envs().collect();
+        assert!(left_out.contains(&("CARGO_MANIFEST_DIR".as_ref(), None)));
     }
 }

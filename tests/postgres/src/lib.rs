@@ -14,9 +14,9 @@ use std::path::Path;
 
 use nix::sys::signal::Signal;
 
-pub use crate::cargo_env::told_by_cargo;
-pub use crate::local::LocalError;
+pub use crate::cargo_env::forget_cargo;
 use crate::local::{Disk, LocalServer};
+pub use crate::local::{LocalError, free_port};
 
 /// A PostgreSQL server that accepts connections.
 #[derive(Debug)]

@@ -312,7 +312,11 @@ fn new_folder(run_as: RunAs) -> Result<PathBuf, LocalError> {
     unreachable!("the loop returns")
 }
 
-fn free_port() -> std::io::Result<u16> {
+/// A port of 127.0.0.1 that nobody had a moment ago.
+///
+/// # Errors
+/// When there is none.
+pub fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 

@@ -1,14 +1,14 @@
 //! `cargo gate`: runs every layer, and says which clause has which evidence.
 
+mod planted;
+mod self_test;
+
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand, ValueEnum};
-mod planted;
-mod self_test;
-
 use gate::about::about;
 use gate::evidence::Layer;
 use gate::report::{Judgement, Report};

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 
-use super::super::short;
+use crate::amount::short;
 use crate::results::Coverage;
 
 pub(super) fn section(coverage: &Coverage) -> Markup {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use crate::evidence::Layer;
-use crate::planted::{Bug, Noticed, Results, bugs, soon};
+use crate::planted::{Bug, Hunted, Noticed, Results, bugs, soon};
 use crate::steps::SEEDS_OF_A_CHANGE;
 
 pub(super) fn section() -> Markup {
@@ -15,7 +15,7 @@ pub(super) fn section() -> Markup {
 
 fn table(bugs: &[Bug], results: &Results) -> Markup {
     let layers = results.layers(bugs);
-    let hunted = bugs.iter().filter(|bug| results.of(bug).is_some()).count();
+    let hunted = results.hunted(bugs);
     let wrong = results.wrong(bugs, true);
     html! {
         p {
@@ -38,14 +38,13 @@ fn table(bugs: &[Bug], results: &Results) -> Markup {
                         th scope="col" { "at" }
                     }
                 }
-                tbody { @for bug in bugs { (row(bug, &layers.iter().copied().collect::<Vec<_>>(), results)) } }
+                tbody { @for bug in bugs { (row(bug, &layers, results)) } }
             }
         }
     }
 }
 
 fn row(bug: &Bug, layers: &[Layer], results: &Results) -> Markup {
-    let commit = results.of(bug).map_or("", |it| &it.commit);
     html! {
         tr {
             th scope="row" { strong { (bug.clause) } " " (bug.name) ": " (bug.what) }
@@ -63,7 +62,7 @@ fn row(bug: &Bug, layers: &[Layer], results: &Results) -> Markup {
             td { @if let Noticed::Yes(caught) = results.noticed(bug, Layer::Simulation) {
                 @if let Some(seeds) = caught.seeds { (format!("{:.0e}", seeds.missed_by(SEEDS_OF_A_CHANGE))) }
             } }
-            td { code { (commit.get(..8).unwrap_or(commit)) } }
+            td { code { (results.of(bug).map_or("", Hunted::at)) } }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitCode;
 
 use clap::Parser;
-use embedded_pg::{Postgres, told_by_cargo};
+use embedded_pg::{Postgres, forget_cargo};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::Command;
@@ -41,9 +41,7 @@ async fn run(command: &[String]) -> Result<u8, Box<dyn std::error::Error>> {
     let mut terminated = signal(SignalKind::terminate())?;
     let postgres = Postgres::obtain().await?;
     let mut child = Command::new(&command[0]);
-    for name in told_by_cargo() {
-        child.env_remove(name);
-    }
+    forget_cargo(child.as_std_mut());
     let mut child = child
         .args(&command[1..])
         .env("DATABASE_URL", postgres.url())
