@@ -133,6 +133,15 @@ impl WorkTx for NoTx {
         match *self {}
     }
 
+    async fn fence_all(
+        &mut self,
+        _: &[harness::FenceKey],
+        _: Duration,
+        _: Duration,
+    ) -> Result<Vec<harness::FenceVerdict>, StoreError> {
+        match *self {}
+    }
+
     fn connection(&mut self) -> &mut () {
         match *self {}
     }

@@ -133,6 +133,25 @@ pub enum Step {
         /// How long it ran.
         took: Duration,
     },
+    /// It is run together with others, in one transaction.
+    BatchStarted {
+        /// Jobs in the batch.
+        jobs: usize,
+    },
+    /// The handler ended a batch.
+    BatchEnded {
+        /// Jobs in the batch.
+        jobs: usize,
+        /// How.
+        result: RunResult,
+        /// How long it ran.
+        took: Duration,
+    },
+    /// Its batch was given up and rolled back; it goes through the gate alone now.
+    LeftBatch {
+        /// What went wrong; perhaps with a neighbour.
+        error: String,
+    },
     /// Effect and fence are committed.
     Committed,
     /// Nobody answered the COMMIT.

@@ -9,12 +9,14 @@
 //!
 //! The sweep adds what no fixed time can give: it never passes the oldest message that is still queued.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{JobId, TenantId};
 use crate::names::ConsumerName;
+use crate::ports::store::StoreError;
 use crate::retry::RetryPolicy;
 
 /// Whose effect a fence stands for.
@@ -28,6 +30,26 @@ pub struct FenceKey {
     pub generation: u32,
     /// Whose job it is; kept with the fence.
     pub tenant_id: Option<TenantId>,
+}
+
+/// Whose keys they are, for [`WorkTx::fence_all`](crate::WorkTx::fence_all).
+///
+/// # Errors
+/// [`StoreError::Refused`] when there is none, when a job is there twice, or when consumers differ: a job that meets its own
+/// fence would be taken for applied.
+pub fn consumer_of(keys: &[FenceKey]) -> Result<&str, StoreError> {
+    let refused = |why: &'static str| Err(StoreError::Refused(why.into()));
+    let Some(first) = keys.first() else {
+        return refused("a batch of no jobs");
+    };
+    if keys.iter().any(|key| key.consumer != first.consumer) {
+        return refused("a batch for several consumers");
+    }
+    let jobs: BTreeSet<_> = keys.iter().map(|key| key.job_id).collect();
+    if jobs.len() < keys.len() {
+        return refused("a batch with a job that is there twice");
+    }
+    Ok(first.consumer.as_str())
 }
 
 /// What the fence said.

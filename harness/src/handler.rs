@@ -51,4 +51,27 @@ pub trait Handler<S: Store>: Send + Sync + 'static {
         job: Job<Self::Payload>,
         tx: &mut Connection<S>,
     ) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Does the work of several jobs in one transaction, where [`ConsumerConfig::batch`](crate::ConsumerConfig::batch) allows
+    /// it: a handler that can write many at once overrides this. The default handles one after the other, which still saves
+    /// all round trips for fences, commits and acks but one.
+    ///
+    /// All jobs are different ones, and each is in its first run. Two batches may run at once: touch rows that both may
+    /// want in an order that does not depend on the batch, or they deadlock, and run one by one.
+    ///
+    /// # Errors
+    /// Whatever the failure, nothing of the batch is applied, and each of its jobs is handled alone, at once: the attempt
+    /// counts for nobody.
+    fn handle_batch(
+        &self,
+        jobs: Vec<Job<Self::Payload>>,
+        tx: &mut Connection<S>,
+    ) -> impl Future<Output = Result<(), Failure>> + Send {
+        async move {
+            for job in jobs {
+                self.handle(job, &mut *tx).await?;
+            }
+            Ok(())
+        }
+    }
 }

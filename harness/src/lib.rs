@@ -72,7 +72,9 @@ mod trace;
 #[cfg(feature = "better-stack")]
 pub use alert::better_stack::{BetterStack, BetterStackConfig, BetterStackConfigError};
 pub use alert::pump::{AlertPump, AlertPumpConfig};
-pub use consumer::{Consumer, ConsumerConfig, ConsumerError, DrainReport, Shutdown};
+pub use consumer::{
+    Consumer, ConsumerConfig, ConsumerError, DrainReport, MOST_IN_A_BATCH, Shutdown,
+};
 pub use dead_letter::{DeadLetter, DeadLetterId, NewDeadLetter, Reason, Recorded, Status};
 pub use decision::{DiscardReason, DiscardReasonError, Discarded, Reviewer, ReviewerError};
 pub use disposition::{Action, Ending, Rule};
@@ -80,7 +82,7 @@ pub use envelope::{Envelope, HeaderError, Malformed, Message, RESERVED_HEADERS};
 pub use error_text::{ERROR_TEXT_MAX_BYTES, error_text};
 pub use event::{DeferReason, Event, JobRef, Observer, RunResult, Step};
 pub use failure::{ErrorClass, Failure, FailureKind};
-pub use fence::{FenceKey, FencePolicy, FencePolicyError, FenceVerdict};
+pub use fence::{FenceKey, FencePolicy, FencePolicyError, FenceVerdict, consumer_of};
 pub use handler::{Connection, Handler, Job};
 pub use ids::{CorrelationId, IdError, JobId, TenantId};
 pub use jsonb::{JsonbProblem, jsonb_text};

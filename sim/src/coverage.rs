@@ -30,7 +30,10 @@ pub const GATE: [&str; 11] = [
 ];
 
 /// Other things that must happen at some time.
-pub const OTHER: [&str; 20] = [
+pub const OTHER: [&str; 23] = [
+    "batch worked",
+    "batch failed",
+    "left a batch",
     "run panicked",
     "run passed its deadline",
     "run met an outage",
@@ -251,6 +254,12 @@ fn steps(entry: &Entry) -> Vec<&'static str> {
             harness::Ending::Shutdown => vec!["run met a shutdown"],
             _ => Vec::new(),
         },
+        Step::BatchEnded {
+            result: RunResult::Worked,
+            ..
+        } => vec!["batch worked"],
+        Step::BatchEnded { .. } => vec!["batch failed"],
+        Step::LeftBatch { .. } => vec!["left a batch"],
         Step::LeaseLost => vec!["lease lost"],
         Step::Paused => vec!["paused for the store"],
         Step::Replayed { .. } => vec!["replayed"],

@@ -176,7 +176,7 @@ impl Shrinker {
                 }
             }
         }
-        let plain: [fn(&mut Knobs); 11] = [
+        let plain: [fn(&mut Knobs); 12] = [
             |knobs| knobs.contention_per_mille = 0,
             |knobs| knobs.until_swept = false,
             |knobs| knobs.broker_duplicates_per_mille = 0,
@@ -185,6 +185,7 @@ impl Shrinker {
             |knobs| knobs.discard_percent = 0,
             |knobs| knobs.replay_percent = 0,
             |knobs| knobs.prefetch = 0,
+            |knobs| knobs.batch = 1,
             |knobs| (knobs.retries, knobs.retry_base_s, knobs.retry_cap_s) = (5, 30, 3_600),
             |knobs| knobs.sweep_batch = 1_000,
             |knobs| knobs.concurrency = 1,

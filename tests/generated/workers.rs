@@ -211,6 +211,7 @@ pub fn config(db: &Db, knobs: &Knobs) -> ConsumerConfig {
     let mut config = db.config();
     config.concurrency = knobs.concurrency;
     config.prefetch = knobs.prefetch;
+    config.batch = knobs.batch;
     config.lease = Duration::from_secs(1);
     config.run_deadline = Duration::from_secs(20);
     config.busy_delay = Duration::from_millis(20);

@@ -307,6 +307,7 @@ async fn template(admin: &mut PgConnection, server: &str) -> anyhow::Result<Stri
         include_str!("../../harness/migrations/0004_alerts.sql"),
         include_str!("../../harness/migrations/0005_review_indexes.sql"),
         include_str!("../../harness/migrations/0006_escalation.sql"),
+        include_str!("../../harness/migrations/0007_batches.sql"),
     );
     let hash = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{schema}{LEDGER}").as_bytes()).simple();
     let name = format!("harness_template_{hash}");

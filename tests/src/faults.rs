@@ -194,6 +194,16 @@ impl<T: WorkTx> WorkTx for Faulty<T> {
         Self::around(&self.plan, Call::Fence, store_away, fence).await
     }
 
+    async fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        let fence = self.inner.fence_all(keys, ttl, deadline);
+        Self::around(&self.plan, Call::Fence, store_away, fence).await
+    }
+
     fn connection(&mut self) -> &mut T::Conn {
         self.inner.connection()
     }
@@ -240,6 +250,11 @@ impl<Q: QueuePort> QueuePort for Faulty<Q> {
             self.inner.ack(queue, receipt),
         )
         .await
+    }
+
+    async fn ack_all(&self, queue: &QueueName, receipts: &[Receipt]) -> Result<(), QueueError> {
+        let ack = self.inner.ack_all(queue, receipts);
+        Self::around(&self.plan, Call::Ack, queue_away, ack).await
     }
 
     async fn retry(
@@ -325,6 +340,16 @@ impl<S: Store, H: Handler<S>> Handler<Faulty<S>> for Faulty<ForStore<S, H>> {
             self.inner.handler.handle(job, tx),
         )
         .await
+    }
+
+    async fn handle_batch(
+        &self,
+        jobs: Vec<Job<H::Payload>>,
+        tx: &mut Connection<Faulty<S>>,
+    ) -> Result<(), Failure> {
+        let away = |point: Point| Failure::transient(format!("planned: {point}"));
+        let work = self.inner.handler.handle_batch(jobs, tx);
+        Self::around(&self.plan, Call::Work, away, work).await
     }
 }
 

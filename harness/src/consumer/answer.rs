@@ -50,6 +50,11 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         );
     }
 
+    /// Gives back what was not started when the drain began.
+    pub(super) async fn turn_back(&self, receipt: &Receipt) {
+        self.defer(receipt, None, DeferReason::Shutdown).await;
+    }
+
     async fn retry(&self, held: &Held) {
         let run = held.run();
         let wait = self.config.retry.wait(run, &*self.env.entropy);
@@ -161,7 +166,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     }
 
     /// Asks the queue until it answers. False when the lease is lost: somebody else answers for the message.
-    async fn insist<F>(&self, call: &'static str, mut ask: impl FnMut() -> F) -> bool
+    pub(super) async fn insist<F>(&self, call: &'static str, mut ask: impl FnMut() -> F) -> bool
     where
         F: Future<Output = Result<(), QueueError>>,
     {

@@ -6,6 +6,9 @@ use crate::fence::{FencePolicy, FencePolicyError};
 use crate::names::{ConsumerName, QueueName};
 use crate::retry::RetryPolicy;
 
+/// More in one transaction save nothing, and all of it is done again when one of them fails.
+pub const MOST_IN_A_BATCH: usize = 10_000;
+
 /// How one consumer works.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConsumerConfig {
@@ -18,7 +21,11 @@ pub struct ConsumerConfig {
     /// Deliveries that are taken beyond that, so that they are at hand when a place is free. Default 0: the broker counts
     /// a delivery that waited here as an attempt if this process dies.
     pub prefetch: usize,
-    /// The longest that one run may take. Default 60 s.
+    /// The most jobs that run in one transaction, first runs only. Default 1: each job has a transaction of its own. With
+    /// more, each of the `concurrency` places holds up to so many deliveries, and
+    /// [`Handler::handle_batch`](crate::Handler::handle_batch) is called.
+    pub batch: usize,
+    /// The longest that one run may take, or one batch. Default 60 s.
     pub run_deadline: Duration,
     /// How long a delivery is leased; extended while it is held. Default 60 s.
     pub lease: Duration,
@@ -47,6 +54,14 @@ pub enum ConsumerError {
     /// Nothing would ever run.
     #[error("concurrency: must be at least 1")]
     NoConcurrency,
+    /// A batch of none, or of more than one statement should fence.
+    #[error(
+        "batch: {value} is no number of jobs for one transaction, must be from 1 to {MOST_IN_A_BATCH}"
+    )]
+    Batch {
+        /// As configured.
+        value: usize,
+    },
     /// A duration that must be longer.
     #[error("{key}: {value:?} is too short, must be at least {least:?} ({why})")]
     TooShort {
@@ -72,6 +87,7 @@ impl ConsumerConfig {
             queue,
             concurrency: 8,
             prefetch: 0,
+            batch: 1,
             run_deadline: Duration::from_secs(60),
             lease: Duration::from_secs(60),
             retry: RetryPolicy::default(),
@@ -90,6 +106,9 @@ impl ConsumerConfig {
     pub fn check(&self) -> Result<(), ConsumerError> {
         if self.concurrency == 0 {
             return Err(ConsumerError::NoConcurrency);
+        }
+        if self.batch == 0 || self.batch > MOST_IN_A_BATCH {
+            return Err(ConsumerError::Batch { value: self.batch });
         }
         let millisecond = Duration::from_millis(1);
         let rules = [

@@ -21,14 +21,14 @@ use crate::envelope::Envelope;
 use crate::event::{DeferReason, RunResult, Step};
 use crate::failure::{Failure, FailureKind};
 use crate::fence::{FenceKey, FenceVerdict};
-use crate::handler::{Handler, Job};
+use crate::handler::Handler;
 use crate::ports::queue::{Delivery, QueuePort};
 use crate::ports::store::{CommitError, Store, StoreError, WorkTx};
 use crate::time::within;
 
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
-    /// Takes one delivery to its answer.
-    pub(super) async fn gate(&self, delivery: Delivery) {
+    /// Decodes one delivery. Nothing is said about it yet.
+    pub(super) fn arrived(&self, delivery: Delivery) -> Arrived {
         let Delivery {
             receipt,
             queue,
@@ -47,7 +47,6 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 )
             }
         };
-        // Everything that is logged about this delivery carries its ids, also what the handler logs.
         let span = tracing::info_span!(
             "job",
             consumer = %self.config.consumer,
@@ -63,29 +62,58 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             span.record("trace_id", trace.trace_id());
             span.record("parent_id", trace.parent_id());
         }
+        Arrived {
+            held,
+            malformed,
+            span,
+        }
+    }
+
+    /// Says a step of one delivery.
+    pub(super) fn say(&self, arrived: &Arrived, step: Step) {
+        arrived
+            .span
+            .in_scope(|| self.emit(Some(&arrived.held.job), step));
+    }
+
+    /// Says that it came.
+    pub(super) fn arrive(&self, arrived: &Arrived) {
+        let runs_before = arrived.held.runs_before;
+        self.say(arrived, Step::Received { runs_before });
+    }
+
+    /// Takes one delivery to its answer.
+    pub(super) async fn enter(&self, arrived: &Arrived) {
+        self.arrive(arrived);
+        let held = &arrived.held;
         let pass = async {
-            self.emit(
-                Some(&held.job),
-                Step::Received {
-                    runs_before: held.runs_before,
-                },
-            );
-            match malformed {
-                Some(ended) => self.poison(&held, ended).await,
-                None => self.pass(&held).await,
+            match &arrived.malformed {
+                Some(ended) => self.poison(held, ended.clone()).await,
+                None => self.pass(held).await,
             }
         };
-        pass.instrument(span).await;
+        pass.instrument(arrived.span.clone()).await;
+    }
+
+    /// Whether it is for this consumer.
+    pub(super) fn is_addressed(&self, held: &Held) -> bool {
+        let consumer = held.envelope.consumer.as_ref();
+        consumer.is_none_or(|consumer| *consumer == self.config.consumer)
+    }
+
+    /// What its fence is about.
+    pub(super) fn key(&self, held: &Held) -> FenceKey {
+        FenceKey {
+            job_id: held.job.id,
+            consumer: self.config.consumer.clone(),
+            generation: held.job.generation,
+            tenant_id: held.envelope.tenant_id,
+        }
     }
 
     /// A delivery whose headers can be read.
-    async fn pass(&self, held: &Held) {
-        if held
-            .envelope
-            .consumer
-            .as_ref()
-            .is_some_and(|consumer| *consumer != self.config.consumer)
-        {
+    pub(super) async fn pass(&self, held: &Held) {
+        if !self.is_addressed(held) {
             self.emit(Some(&held.job), Step::NotAddressed);
             if self.queue.fan_out() {
                 return self.ack(held).await;
@@ -148,12 +176,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     }
 
     async fn fence(&self, held: &Held, tx: &mut S::Tx) -> Result<FenceVerdict, Ended> {
-        let key = FenceKey {
-            job_id: held.job.id,
-            consumer: self.config.consumer.clone(),
-            generation: held.job.generation,
-            tenant_id: held.envelope.tenant_id,
-        };
+        let key = self.key(held);
         let asked_at = self.env.clock.elapsed();
         let call = tx.fence(&key, self.config.fence.ttl, self.config.run_deadline);
         let verdict = match self.store_call("fence", call).await {
@@ -179,55 +202,26 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         let started_at = self.env.clock.elapsed();
         let handled = self.handle(held, &mut tx, payload).await;
         let took = self.env.clock.elapsed().saturating_sub(started_at);
-        let result = match handled {
-            Handled::Returned(Ok(())) => Ok(tx),
-            Handled::Returned(Err(failure)) => Err(self.roll_back(tx, &failure).await),
-            // A handler that did not return may have left the connection in the middle of a statement: dropping the
-            // transaction closes it, and the server rolls back.
-            Handled::Dropped(ended) => {
-                drop(tx);
-                Err(ended)
-            }
-        };
-        let seen = match &result {
-            Ok(_) => RunResult::Worked,
-            Err(ended) => RunResult::Failed {
-                ending: ended.ending,
-                class: ended.class.clone(),
-                error: ended.error.clone(),
-            },
-        };
-        self.emit(
-            Some(&held.job),
-            Step::RunEnded {
-                run,
-                result: seen,
-                took,
-            },
-        );
-        self.commit(held, result?).await
+        let worked = self.undone_if_failed(tx, handled).await;
+        let result = RunResult::of(&worked);
+        self.emit(Some(&held.job), Step::RunEnded { run, result, took });
+        self.commit(held, worked?).await
     }
 
     async fn handle(&self, held: &Held, tx: &mut S::Tx, payload: H::Payload) -> Handled {
-        let job = Job {
-            id: held.job.id,
-            tenant_id: held.envelope.tenant_id,
-            correlation_id: held.job.correlation_id.clone(),
-            generation: held.job.generation,
-            run: held.run(),
-            trace: held.envelope.trace(),
-            payload,
-        };
-        let deadline = self.config.run_deadline;
+        let job = held.to_job(payload);
         let handler = &self.handler;
-        // In a block of its own, so that a panic before the first await is caught as well.
-        let run = AssertUnwindSafe(async move { handler.handle(job, tx.connection()).await })
-            .catch_unwind();
+        self.bounded(async { handler.handle(job, tx.connection()).await })
+            .await
+    }
+
+    /// A call of the handler, in a block of its own, so that a panic before the first await is caught as well.
+    pub(super) async fn bounded(&self, call: impl Future<Output = Result<(), Failure>>) -> Handled {
+        let deadline = self.config.run_deadline;
+        let run = AssertUnwindSafe(call).catch_unwind();
         tokio::select! {
             biased;
-            () = self.abort.cancelled() => {
-                Handled::Dropped(Ended::new(Ending::Shutdown, "shutdown", "shutting down"))
-            }
+            () = self.abort.cancelled() => Handled::Dropped(Ended::shutdown()),
             outcome = within(&*self.env.clock, deadline, run) => match outcome {
                 Ok(Ok(result)) => Handled::Returned(result),
                 Ok(Err(panic)) => {
@@ -239,6 +233,24 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                     format!("the handler was still running after {} ms", deadline.as_millis()),
                 )),
             },
+        }
+    }
+
+    /// The transaction, if the handler worked; else it is rolled back.
+    pub(super) async fn undone_if_failed(
+        &self,
+        tx: S::Tx,
+        handled: Handled,
+    ) -> Result<S::Tx, Ended> {
+        match handled {
+            Handled::Returned(Ok(())) => Ok(tx),
+            Handled::Returned(Err(failure)) => Err(self.roll_back(tx, &failure).await),
+            // A handler that did not return may have left the connection in the middle of a statement: dropping the
+            // transaction closes it, and the server rolls back.
+            Handled::Dropped(ended) => {
+                drop(tx);
+                Err(ended)
+            }
         }
     }
 
@@ -279,12 +291,24 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     }
 
     async fn commit(&self, held: &Held, tx: S::Tx) -> Result<(), Ended> {
-        // No answer in time is an unknown outcome too.
+        let committed = self.seal(tx).await;
+        match &committed {
+            Ok(()) => self.emit(Some(&held.job), Step::Committed),
+            Err(ended) if ended.ending == Ending::CommitUnknown => {
+                let error = ended.error.clone();
+                self.emit(Some(&held.job), Step::CommitUnknown { error });
+            }
+            Err(_) => {}
+        }
+        committed
+    }
+
+    /// Commits. No answer in time is an unknown outcome too.
+    pub(super) async fn seal(&self, tx: S::Tx) -> Result<(), Ended> {
         let outcome = within(&*self.env.clock, self.config.port_timeout, tx.commit())
             .await
             .unwrap_or_else(|elapsed| Err(CommitError::Unknown(elapsed.into())));
         let Err(error) = outcome else {
-            self.emit(Some(&held.job), Step::Committed);
             return Ok(());
         };
         let text = crate::error_text::error_text(&error);
@@ -293,19 +317,13 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
             CommitError::Contention(_) => Ended::new(Ending::Contention, "contention", text),
             CommitError::Unknown(_) => {
                 self.store_away.store(true, Ordering::Release);
-                self.emit(
-                    Some(&held.job),
-                    Step::CommitUnknown {
-                        error: text.clone(),
-                    },
-                );
                 Ended::new(Ending::CommitUnknown, "commit_unknown", text)
             }
         })
     }
 
     /// A call that comes before the handler: whatever goes wrong is not the job's failure.
-    async fn store_call<T>(
+    pub(super) async fn store_call<T>(
         &self,
         call: &'static str,
         future: impl Future<Output = Result<T, StoreError>>,
@@ -334,8 +352,17 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     }
 }
 
+/// A delivery that was decoded.
+pub(super) struct Arrived {
+    pub(super) held: Held,
+    /// Why it can never be valid, if its headers say so.
+    pub(super) malformed: Option<Ended>,
+    /// Everything that is logged about this delivery carries its ids, also what the handler logs.
+    pub(super) span: tracing::Span,
+}
+
 /// How a call of the handler ended.
-enum Handled {
+pub(super) enum Handled {
     /// By itself.
     Returned(Result<(), Failure>),
     /// Its future was dropped, or it panicked.

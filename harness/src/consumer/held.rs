@@ -3,8 +3,9 @@
 use crate::disposition::Ending;
 use crate::envelope::{Envelope, Malformed};
 use crate::error_text::storable;
-use crate::event::JobRef;
+use crate::event::{JobRef, RunResult};
 use crate::failure::ErrorClass;
+use crate::handler::Job;
 use crate::jsonb::jsonb_text;
 use crate::ports::queue::Receipt;
 
@@ -60,6 +61,19 @@ impl Held {
         jsonb_text(headers.as_bytes())
     }
 
+    /// What the handler is given.
+    pub(super) fn to_job<P>(&self, payload: P) -> Job<P> {
+        Job {
+            id: self.job.id,
+            tenant_id: self.envelope.tenant_id,
+            correlation_id: self.job.correlation_id.clone(),
+            generation: self.job.generation,
+            run: self.run(),
+            trace: self.envelope.trace(),
+            payload,
+        }
+    }
+
     /// The run that this delivery is for, from 1.
     pub(super) fn run(&self) -> u32 {
         self.runs_before.saturating_add(1)
@@ -67,6 +81,7 @@ impl Held {
 }
 
 /// A delivery that was not applied and is no duplicate: how it ended, and what to say about it.
+#[derive(Clone)]
 pub(super) struct Ended {
     pub(super) ending: Ending,
     pub(super) class: ErrorClass,
@@ -74,11 +89,30 @@ pub(super) struct Ended {
 }
 
 impl Ended {
+    /// The process stops.
+    pub(super) fn shutdown() -> Self {
+        Self::new(Ending::Shutdown, "shutdown", "shutting down")
+    }
+
     pub(super) fn new(ending: Ending, class: &str, error: impl Into<String>) -> Self {
         Self {
             ending,
             class: ErrorClass::of(class),
             error: storable(&error.into()),
+        }
+    }
+}
+
+impl RunResult {
+    /// How a handler's call ended, for those who watch.
+    pub(super) fn of<T>(worked: &Result<T, Ended>) -> Self {
+        match worked {
+            Ok(_) => Self::Worked,
+            Err(ended) => Self::Failed {
+                ending: ended.ending,
+                class: ended.class.clone(),
+                error: ended.error.clone(),
+            },
         }
     }
 }

@@ -4,7 +4,7 @@
 //! makes work efficient, not correct. A lease may run out under a slow handler, a paused process or a cut network, and
 //! the message is then handed out again while the first run goes on. Correctness rests on the fence alone.
 //!
-//! One task per delivery. A task keeps its lease, waits for a permit, goes through the gate, and does not end before the
+//! One task per delivery, or per batch of them. A task keeps its lease, waits for a permit, goes through the gate, and does not end before the
 //! queue took its answer (or the process is told to stop). The loop here only decides when to take more: not while all
 //! places are taken, not while the store is away, not after shutdown began.
 //!
@@ -13,6 +13,7 @@
 //! at the end whatever still waits for an answer is abandoned to its lease.
 
 mod answer;
+mod batch;
 mod config;
 mod gate;
 mod held;
@@ -25,14 +26,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-pub use self::config::{ConsumerConfig, ConsumerError};
+pub use self::config::{ConsumerConfig, ConsumerError, MOST_IN_A_BATCH};
 use self::single_flight::SingleFlight;
-use crate::event::{DeferReason, Event, JobRef, Step};
+use crate::event::{Event, JobRef, Step};
 use crate::handler::Handler;
 use crate::ports::env::Env;
 use crate::ports::queue::{Delivery, QueuePort};
 use crate::ports::store::Store;
-use crate::sync::{AtomicBool, CancellationToken, JoinError, JoinSet, Semaphore};
+use crate::sync::{AtomicBool, CancellationToken, JoinError, JoinSet, Semaphore, SemaphorePermit};
 use crate::time::{Backoff, within};
 
 /// The first wait for a store or a broker that is away.
@@ -157,17 +158,15 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 continue;
             }
             // Not dropped when shutdown begins: what the broker hands out now must be given back, not forgotten.
+            let most = room.saturating_mul(self.config.batch);
             let receive = self
                 .queue
-                .receive(&self.config.queue, room, self.config.lease);
+                .receive(&self.config.queue, most, self.config.lease);
             let wait = match within(&*self.env.clock, self.config.port_timeout, receive).await {
                 Ok(Ok(deliveries)) => {
                     queue_backoff.reset();
-                    let got_all = deliveries.len() >= room;
-                    for delivery in deliveries {
-                        let shared = Arc::clone(self);
-                        tasks.spawn(async move { shared.hold(delivery).await });
-                    }
+                    let got_all = deliveries.len() >= most;
+                    self.start(deliveries, tasks);
                     if got_all {
                         continue;
                     }
@@ -198,6 +197,22 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
                 biased;
                 () = shutdown.begun() => {}
                 () = self.env.clock.sleep(wait) => {}
+            }
+        }
+    }
+
+    /// A task for each delivery, or for each batch.
+    fn start(self: &Arc<Self>, deliveries: Vec<Delivery>, tasks: &mut JoinSet<()>) {
+        let mut deliveries = deliveries.into_iter();
+        while let Some(first) = deliveries.next() {
+            let shared = Arc::clone(self);
+            let others = self.config.batch.saturating_sub(1);
+            let mut batch: Vec<_> = deliveries.by_ref().take(others).collect();
+            if batch.is_empty() {
+                tasks.spawn(async move { shared.hold(first).await });
+            } else {
+                batch.insert(0, first);
+                tasks.spawn(async move { shared.hold_batch(batch).await });
             }
         }
     }
@@ -267,21 +282,22 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     async fn hold(&self, delivery: Delivery) {
         let receipt = delivery.receipt.clone();
         let work = async {
-            let permit = tokio::select! {
-                biased;
-                () = self.drain.cancelled() => None,
-                // The drain may have begun since it was asked above, and have made the place free.
-                permit = self.permits.acquire() => permit.ok().filter(|_| !self.drain.is_cancelled()),
-            };
-            match permit {
-                Some(_permit) => self.gate(delivery).await,
-                None => {
-                    self.defer(&delivery.receipt, None, DeferReason::Shutdown)
-                        .await
-                }
+            match self.permit().await {
+                Some(_permit) => self.enter(&self.arrived(delivery)).await,
+                None => self.turn_back(&delivery.receipt).await,
             }
         };
         self.keep_lease(&receipt, work).await;
+    }
+
+    /// `None` once the drain began.
+    async fn permit(&self) -> Option<SemaphorePermit<'_>> {
+        tokio::select! {
+            biased;
+            () = self.drain.cancelled() => None,
+            // The drain may have begun since it was asked above, and have made the place free.
+            permit = self.permits.acquire() => permit.ok().filter(|_| !self.drain.is_cancelled()),
+        }
     }
 
     fn outage_backoff(&self) -> Backoff {

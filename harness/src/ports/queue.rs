@@ -81,6 +81,20 @@ pub trait QueuePort: Clone + Send + Sync + 'static {
         receipt: &Receipt,
     ) -> impl Future<Output = Result<(), QueueError>> + Send;
 
+    /// Removes several. When this fails, some may be gone; it may be repeated. Default: one after the other.
+    fn ack_all(
+        &self,
+        queue: &QueueName,
+        receipts: &[Receipt],
+    ) -> impl Future<Output = Result<(), QueueError>> + Send {
+        async move {
+            for receipt in receipts {
+                self.ack(queue, receipt).await?;
+            }
+            Ok(())
+        }
+    }
+
     /// Gives the message back for delivery after `delay`; the run it was given to counts.
     fn retry(
         &self,

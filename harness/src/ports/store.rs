@@ -83,10 +83,25 @@ pub trait WorkTx: Send {
         deadline: Duration,
     ) -> impl Future<Output = Result<FenceVerdict, StoreError>> + Send;
 
+    /// The same for several jobs of one consumer at once, for a batch; answers in the order of `keys`, whose jobs are all
+    /// different. Waits for twins one after the other, in the order of the jobs' ids, so that two batches never wait for
+    /// each other. Only what was acquired is fenced when this commits: unlike [`fence`](Self::fence), the transaction may be
+    /// committed after any answer.
+    ///
+    /// # Errors
+    /// [`StoreError::Contention`] when a twin still held one of the keys at the end of a wait; [`StoreError::Refused`] when
+    /// a job is there twice, or consumers differ.
+    fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> impl Future<Output = Result<Vec<FenceVerdict>, StoreError>> + Send;
+
     /// The connection to work on.
     fn connection(&mut self) -> &mut Self::Conn;
 
-    /// Verifies that the transaction is still the one that holds the fence and still alive, and commits it, in one
+    /// Verifies that the transaction is still the one that holds the fences and still alive, and commits it, in one
     /// round trip.
     fn commit(self) -> impl Future<Output = Result<(), CommitError>> + Send;
 

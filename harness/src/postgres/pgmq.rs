@@ -258,6 +258,21 @@ impl QueuePort for PgmqQueue {
         Ok(())
     }
 
+    /// In one statement.
+    async fn ack_all(&self, queue: &QueueName, receipts: &[Receipt]) -> Result<(), QueueError> {
+        let messages: Vec<i64> = receipts
+            .iter()
+            .map(|receipt| row_of(receipt).map(|(message, _)| message))
+            .collect::<Result<_, _>>()?;
+        sqlx::query("SELECT count(*) FROM pgmq.delete($1, $2)")
+            .bind(queue.as_str())
+            .bind(messages)
+            .execute(&self.pool)
+            .await
+            .map_err(queue_error)?;
+        Ok(())
+    }
+
     async fn retry(
         &self,
         queue: &QueueName,

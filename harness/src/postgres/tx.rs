@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Executor, PgConnection};
 
 use super::classify::{commit_error, store_error};
 use super::{Guarded, millis};
-use crate::fence::{FenceKey, FenceVerdict};
+use crate::fence::{FenceKey, FenceVerdict, consumer_of};
 use crate::ports::store::{CommitError, StoreError, WorkTx};
 
 /// An open transaction. Dropping it closes its connection, and the server rolls back.
@@ -43,6 +43,17 @@ pub(super) fn interval(duration: Duration) -> PgInterval {
     }
 }
 
+fn verdict(text: &str) -> Result<FenceVerdict, StoreError> {
+    match text {
+        "acquired" => Ok(FenceVerdict::Acquired),
+        "duplicate" => Ok(FenceVerdict::Duplicate),
+        "settled" => Ok(FenceVerdict::Settled),
+        other => Err(StoreError::Refused(
+            format!("the gate answered {other:?}").into(),
+        )),
+    }
+}
+
 impl WorkTx for PgTx {
     type Conn = PgConnection;
 
@@ -65,16 +76,57 @@ impl WorkTx for PgTx {
         .fetch_one(self.connection.get())
         .await
         .map_err(store_error)?;
-        match row.verdict.as_str() {
-            "acquired" => {
-                self.xact = row.xact;
-                Ok(FenceVerdict::Acquired)
-            }
-            "duplicate" => Ok(FenceVerdict::Duplicate),
-            "settled" => Ok(FenceVerdict::Settled),
-            other => Err(StoreError::Refused(
-                format!("core.fence answered {other:?}").into(),
-            )),
+        let verdict = verdict(&row.verdict)?;
+        if verdict == FenceVerdict::Acquired {
+            self.xact = row.xact;
+        }
+        Ok(verdict)
+    }
+
+    async fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        let consumer = consumer_of(keys)?;
+        let jobs: Vec<_> = keys.iter().map(|key| key.job_id.as_uuid()).collect();
+        let generations: Vec<_> = keys
+            .iter()
+            .map(|key| i32::try_from(key.generation).unwrap_or(i32::MAX))
+            .collect();
+        let tenants: Vec<_> = keys
+            .iter()
+            .map(|key| key.tenant_id.map(|tenant| tenant.as_uuid()))
+            .collect();
+        let row = sqlx::query!(
+            r#"SELECT verdicts AS "verdicts!", xact FROM core.fence_all($1, $2, $3, $4, $5, $6, $7)"#,
+            &jobs,
+            consumer,
+            &generations,
+            &tenants as &[Option<uuid::Uuid>],
+            interval(ttl),
+            self.fence_wait_ms,
+            millis(deadline),
+        )
+        .fetch_one(self.connection.get())
+        .await
+        .map_err(store_error)?;
+        self.xact = row.xact;
+        let verdicts: Vec<_> = row
+            .verdicts
+            .iter()
+            .map(|it| verdict(it))
+            .collect::<Result<_, _>>()?;
+        if verdicts.len() == keys.len() {
+            Ok(verdicts)
+        } else {
+            let answer = format!(
+                "core.fence_all answered {} of {}",
+                verdicts.len(),
+                keys.len()
+            );
+            Err(StoreError::Refused(answer.into()))
         }
     }
 

@@ -8,12 +8,12 @@ mod modelled;
 
 #[cfg(all(harness_loom, test))]
 pub(crate) use self::modelled::{
-    AtomicBool, CancellationToken, JoinError, JoinSet, Mutex, Semaphore, block_on,
+    AtomicBool, CancellationToken, JoinError, JoinSet, Mutex, Semaphore, SemaphorePermit, block_on,
 };
 #[cfg(not(all(harness_loom, test)))]
 pub(crate) use {
     std::sync::{Mutex, atomic::AtomicBool},
-    tokio::sync::Semaphore,
+    tokio::sync::{Semaphore, SemaphorePermit},
     tokio::task::{JoinError, JoinSet},
     tokio_util::sync::CancellationToken,
 };

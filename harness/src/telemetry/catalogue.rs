@@ -52,7 +52,11 @@ macro_rules! catalogue {
 catalogue! {
     DELIVERIES = Counter "messaging_client_consumed_messages_total", Count, [QUEUE, CONSUMER], "Deliveries received";
     RUN_DURATION = Histogram "messaging_process_duration_seconds", Seconds, [QUEUE, CONSUMER, ERROR_TYPE],
-        "How long handlers ran; error_type is empty for those that worked";
+        "How long handlers ran, for one job or for one batch; error_type is empty for those that worked";
+    BATCHES = Counter "job_harness_batches_total", Count, [QUEUE, CONSUMER, ERROR_TYPE],
+        "Batches that handlers ran; error_type is empty for those that worked";
+    LEFT_BATCHES = Counter "job_harness_left_batches_total", Count, [QUEUE, CONSUMER],
+        "Deliveries whose batch was given up, and that went on alone";
     APPLIED = Counter "job_harness_jobs_applied_total", Count, [QUEUE, CONSUMER], "Jobs whose effect and fence were committed";
     DUPLICATES = Counter "job_harness_duplicates_skipped_total", Count, [QUEUE, CONSUMER],
         "Deliveries skipped because their job was applied before";

@@ -9,11 +9,11 @@ use metrics::{Label, counter, gauge, histogram};
 use tracing::{debug, error, info, warn};
 
 use self::catalogue::{
-    ALERTED, ALERTS_FAILED, ALERTS_OWED, APPLIED, BUSY, COMMITS_UNKNOWN, DEAD_LETTERS, DEFERRED,
-    DELIVERIES, DISCARDED, DUPLICATES, ESCALATED, FENCE_WAIT, FENCES_OVERDUE, HEARTBEATS_FAILED,
-    LEASES_LOST, NOT_ADDRESSED, PAUSED, PENDING, PENDING_AGE, QUEUE_AGE, QUEUE_FAILURES,
-    QUEUE_MESSAGES, REPLAYED, RESOLVED, RESOLVES_FAILED, RETRIES, RETRY_POLICY, RUN_DURATION,
-    SETTLED, STORE_FAILURES, SWEPT,
+    ALERTED, ALERTS_FAILED, ALERTS_OWED, APPLIED, BATCHES, BUSY, COMMITS_UNKNOWN, DEAD_LETTERS,
+    DEFERRED, DELIVERIES, DISCARDED, DUPLICATES, ESCALATED, FENCE_WAIT, FENCES_OVERDUE,
+    HEARTBEATS_FAILED, LEASES_LOST, LEFT_BATCHES, NOT_ADDRESSED, PAUSED, PENDING, PENDING_AGE,
+    QUEUE_AGE, QUEUE_FAILURES, QUEUE_MESSAGES, REPLAYED, RESOLVED, RESOLVES_FAILED, RETRIES,
+    RETRY_POLICY, RUN_DURATION, SETTLED, STORE_FAILURES, SWEPT,
 };
 pub use self::catalogue::{DURATION_BUCKETS, describe_metrics, metrics_table};
 use crate::event::{Event, Observer, RunResult, Step};
@@ -80,11 +80,8 @@ impl Observer for Telemetry {
             }
             Step::RunStarted { run } => debug!(run, "run started"),
             Step::RunEnded { run, result, took } => {
-                let error_type = match result {
-                    RunResult::Worked => String::new(),
-                    RunResult::Failed { ending, .. } => format!("{ending:?}").to_ascii_lowercase(),
-                };
-                histogram!(RUN_DURATION, with(catalogue::ERROR_TYPE, error_type)).record(*took);
+                let labels = with(catalogue::ERROR_TYPE, error_type(result));
+                histogram!(RUN_DURATION, labels).record(*took);
                 match result {
                     RunResult::Worked => debug!(run, "run ended"),
                     RunResult::Failed {
@@ -93,6 +90,23 @@ impl Observer for Telemetry {
                         error,
                     } => warn!(run, ?ending, %class, error, "run failed"),
                 }
+            }
+            Step::BatchStarted { jobs } => debug!(jobs, "batch started"),
+            Step::BatchEnded { jobs, result, took } => {
+                let error_type = error_type(result);
+                let labels = with(catalogue::ERROR_TYPE, error_type);
+                histogram!(RUN_DURATION, labels.clone()).record(*took);
+                counter!(BATCHES, labels).increment(1);
+                match result {
+                    RunResult::Worked => debug!(jobs, "batch ended"),
+                    RunResult::Failed { class, error, .. } => {
+                        info!(jobs, %class, error, "batch failed; its jobs run one by one");
+                    }
+                }
+            }
+            Step::LeftBatch { error } => {
+                counter!(LEFT_BATCHES, labels).increment(1);
+                debug!(error, "its batch was given up; it goes on alone");
             }
             Step::Committed => {
                 counter!(APPLIED, labels).increment(1);
@@ -215,6 +229,14 @@ impl Observer for Telemetry {
                 );
             }
         }
+    }
+}
+
+/// Empty for what worked.
+fn error_type(result: &RunResult) -> String {
+    match result {
+        RunResult::Worked => String::new(),
+        RunResult::Failed { ending, .. } => format!("{ending:?}").to_ascii_lowercase(),
     }
 }
 

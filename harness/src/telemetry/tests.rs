@@ -50,6 +50,12 @@ fn steps() -> Vec<(Of, Step)> {
         Step::Busy,
         ended(RunResult::Worked),
         ended(failed),
+        Step::BatchEnded {
+            jobs: 2,
+            result: RunResult::Worked,
+            took: second,
+        },
+        Step::LeftBatch { error: text() },
         Step::Committed,
         Step::CommitUnknown { error: text() },
         Step::Retried {

@@ -47,6 +47,12 @@ pub(super) const CHAPTER: Chapter = Chapter {
             size: "1",
             why: "a generation that was given up, and one after it; chains of them are the subject of `replay`",
         },
+        Scope {
+            what: "batches",
+            size: "1",
+            why: "the job in one, with any end of it: the other jobs are there only to make it fail; ways with batches are not \
+                  driven through the harness, but every batch of a simulated or real run is held against the protocol",
+        },
     ],
     promises: &[
         Promise {

@@ -191,6 +191,8 @@ pub fn move_of(step: &Step) -> Option<Move> {
         Step::Busy => Move::Busy,
         Step::Fence { verdict, .. } => Move::Fence(*verdict),
         Step::RunStarted { run } => Move::StartRun(*run),
+        Step::BatchStarted { .. } => Move::StartBatch,
+        Step::LeftBatch { .. } => Move::LeaveBatch,
         Step::RunEnded { result, .. } => match result {
             RunResult::Worked => Move::Worked,
             RunResult::Failed { ending, .. } => Move::Failed(*ending),

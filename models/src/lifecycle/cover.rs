@@ -147,7 +147,8 @@ pub struct Cover {
     pub ways: Vec<Way>,
 }
 
-/// The models that the harness is driven through: every two kinds of trouble together, once each.
+/// The models that the harness is driven through: every two kinds of trouble together, once each. Without batches: what is
+/// driven is one job, and a batch has several.
 pub fn models() -> Vec<Lifecycle> {
     let kinds = [
         [0, 0, 0, 0],
@@ -167,6 +168,7 @@ pub fn models() -> Vec<Lifecycle> {
         losses,
         defers,
         leases,
+        batches: 0,
         ..Lifecycle::new(Design::Right)
     };
     kinds.map(model).into()

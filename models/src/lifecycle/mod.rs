@@ -63,6 +63,9 @@ pub struct Lifecycle {
     pub leases: u8,
     /// Dead letters that may be replayed.
     pub replays: u8,
+    /// Batches that may be run. The other jobs in them are not looked at: they only make a batch fail.
+    #[serde(default)]
+    pub batches: u8,
 }
 
 /// A step. Holders are numbered: 0 and 1 hold that copy, 2 ([`world::GHOST`]) held one until its lease ran out.
@@ -100,6 +103,7 @@ impl Lifecycle {
             defers: 1,
             leases: 1,
             replays: 1,
+            batches: 1,
         }
     }
 
@@ -189,6 +193,9 @@ impl Model for Lifecycle {
                 state.effects == 1
                     && state.holders[usize::from(world::GHOST)]
                         .is_some_and(|ghost| ghost.stage == protocol::Stage::ToAck)
+            }),
+            Property::sometimes("it is applied in a batch", |_, state: &State| {
+                state.effects == 1 && state.runs == [0; 2]
             }),
             Property::sometimes("the fence is swept", |_, state: &State| state.swept),
         ]

@@ -16,6 +16,10 @@ pub enum Stage {
     Running(u32),
     /// The handler worked, and the commit is on its way.
     Committing(u32),
+    /// It is run in a batch; nothing of it counts for anybody before the commit.
+    Batched,
+    /// Its batch was given up: it is as if it had just come, but what was received may be given back for a shutdown.
+    Alone,
     /// A dead letter is to be written.
     GivingUp(Reason),
     /// Its outcome is on record: it is to be acknowledged.
@@ -31,7 +35,7 @@ pub enum Stage {
 impl Stage {
     /// Whether what comes next needs the fence key.
     pub fn needs_key(self) -> bool {
-        matches!(self, Self::Received(_) | Self::GivingUp(_))
+        matches!(self, Self::Received(_) | Self::Alone | Self::GivingUp(_))
     }
 }
 
@@ -49,6 +53,10 @@ pub enum Move {
     Fence(FenceVerdict),
     /// The handler starts.
     StartRun(u32),
+    /// The handler starts with a whole batch: first runs only.
+    StartBatch,
+    /// The batch was given up, for whatever reason.
+    LeaveBatch,
     /// The handler returned well.
     Worked,
     /// The run failed.
@@ -132,6 +140,16 @@ impl Rules {
                 return self.next(Stage::GivingUp(Reason::Exhausted), made);
             }
 
+            // Whatever goes wrong in a batch is nobody's failure yet: each goes on alone, in the same delivery.
+            (Stage::Fenced(0), Move::StartBatch) if self.max_runs > 0 => Stage::Batched,
+            (Stage::Received(0) | Stage::Batched, Move::LeaveBatch) => Stage::Alone,
+            (Stage::Batched, Move::Committed) => Stage::ToAck,
+            (Stage::Batched, Move::CommitUnknown) => Stage::Batched,
+            (Stage::Alone, Move::Defer(DeferReason::Shutdown)) => Stage::Over,
+            (Stage::Alone, made) if made != Move::LeaveBatch => {
+                return self.next(Stage::Received(0), made);
+            }
+
             (Stage::Running(run), Move::Worked) => Stage::Committing(run),
             (Stage::Running(run), Move::Failed(ending)) => self.after(ending, run),
 
@@ -174,6 +192,8 @@ fn all_moves(max_runs: u32) -> Vec<Move> {
         Move::Fence(FenceVerdict::Acquired),
         Move::Fence(FenceVerdict::Duplicate),
         Move::Fence(FenceVerdict::Settled),
+        Move::StartBatch,
+        Move::LeaveBatch,
         Move::Worked,
         Move::Committed,
         Move::CommitUnknown,
@@ -235,7 +255,7 @@ pub fn edge(stage: Stage, made: Move) -> (String, String) {
 /// Every edge there is.
 pub fn edges() -> std::collections::BTreeSet<(String, String)> {
     let rules = Rules { max_runs: 2 };
-    let mut stages = vec![Stage::ToAck, Stage::Over];
+    let mut stages = vec![Stage::Batched, Stage::Alone, Stage::ToAck, Stage::Over];
     for n in 0..=2 {
         stages.extend([Stage::Received(n), Stage::Fenced(n)]);
     }

@@ -110,6 +110,8 @@ fn move_in_words(made: Move) -> String {
         Move::Busy => "finds a twin running".to_owned(),
         Move::Fence(verdict) => format!("asks the fence: {verdict:?}").to_lowercase(),
         Move::StartRun(run) => format!("starts run {run}"),
+        Move::StartBatch => "starts a batch with it".to_owned(),
+        Move::LeaveBatch => "gives the batch up, and goes on alone".to_owned(),
         Move::Worked => "worked".to_owned(),
         Move::Failed(ending) => format!("fails: {ending:?}").to_lowercase(),
         Move::Committed => "commits".to_owned(),

@@ -103,6 +103,7 @@ pub struct State {
     defers: u8,
     leases: u8,
     replays: u8,
+    batches: u8,
 }
 
 impl State {
@@ -130,6 +131,7 @@ impl State {
             defers: model.defers,
             leases: model.leases,
             replays: model.replays,
+            batches: model.batches,
         }
     }
 
@@ -233,6 +235,9 @@ impl Lifecycle {
                     Stage::Committing(_) if self.design != Design::AckBeforeCommit => {
                         actions.push(Action::CommitAnswerLost(at));
                     }
+                    Stage::Batched if state.key == Some(at) => {
+                        actions.push(Action::CommitAnswerLost(at));
+                    }
                     Stage::ToAck => actions.push(Action::AckLost(at)),
                     _ => {}
                 }
@@ -271,7 +276,7 @@ impl Lifecycle {
                 let waits = state.kind == Kind::Foreign && !may_defer;
                 (!waits).then_some(Move::NotAddressed).into_iter().collect()
             }
-            Stage::Received(_) => {
+            Stage::Received(_) | Stage::Alone => {
                 let verdict = match () {
                     () if state.fence => Some(Move::Fence(FenceVerdict::Duplicate)),
                     () if others_key => may_defer.then_some(Move::Busy),
@@ -288,13 +293,36 @@ impl Lifecycle {
                 } else if may_defer {
                     moves
                         .extend([DeferReason::StoreAway, DeferReason::Contention].map(Move::Defer));
+                    if holder.stage == Stage::Alone {
+                        moves.push(Move::Defer(DeferReason::Shutdown));
+                    }
+                }
+                if holder.stage == Stage::Received(0) && state.batches > 0 {
+                    moves.push(Move::LeaveBatch);
                 }
                 moves
             }
             Stage::Fenced(before) if before >= self.max_runs => {
                 self.letters(state, at, holder, Reason::Exhausted)
             }
-            Stage::Fenced(before) => vec![Move::StartRun(before + 1)],
+            Stage::Fenced(before) => {
+                let mut moves = vec![Move::StartRun(before + 1)];
+                if before == 0 && state.batches > 0 {
+                    moves.push(Move::StartBatch);
+                }
+                moves
+            }
+            Stage::Batched => {
+                let mut moves = vec![Move::LeaveBatch];
+                // Nobody commits in a transaction that is gone.
+                if state.key == Some(at) {
+                    moves.push(Move::Committed);
+                    if state.losses > 0 {
+                        moves.push(Move::CommitUnknown);
+                    }
+                }
+                moves
+            }
             Stage::Running(_) => {
                 let mut endings = vec![
                     Ending::Transient,
@@ -382,10 +410,11 @@ impl Lifecycle {
             Action::Step(at, made) => self.step(&mut state, at, made)?,
             Action::CommitAnswerLost(at) => {
                 let holder = state.holders[usize::from(at)].as_mut()?;
-                let Stage::Committing(run) = holder.stage else {
-                    return None;
+                holder.stage = match holder.stage {
+                    Stage::Committing(run) => Stage::ToRetry(run),
+                    Stage::Batched => Stage::Batched,
+                    _ => return None,
                 };
-                holder.stage = Stage::ToRetry(run);
                 let generation = holder.generation;
                 state.losses -= 1;
                 state.apply(generation);
@@ -436,6 +465,13 @@ impl Lifecycle {
                 state.key = (!exhausted).then_some(at);
             }
             Move::StartRun(_) => state.runs[copy] += 1,
+            Move::StartBatch => state.batches -= 1,
+            Move::LeaveBatch => {
+                if holder.stage != Stage::Batched {
+                    state.batches -= 1;
+                }
+                state.release(at);
+            }
             Move::Failed(ending) => {
                 state.release(at);
                 if !ending.rule().counts {

@@ -23,6 +23,8 @@ pub(super) struct BoundedRuns {
     runs: BTreeMap<(JobId, u32), Runs>,
     /// Deliveries whose handler worked; their commit may still meet contention.
     worked: BTreeSet<Receipt>,
+    /// Deliveries in batches, and how often their jobs were run before.
+    batched: BTreeMap<Receipt, u32>,
 }
 
 impl BoundedRuns {
@@ -31,6 +33,7 @@ impl BoundedRuns {
             most: known.retry.max_runs(),
             runs: BTreeMap::new(),
             worked: BTreeSet::new(),
+            batched: BTreeMap::new(),
         }
     }
 }
@@ -60,7 +63,20 @@ impl Check for BoundedRuns {
             }
             Said::Harness(event) => {
                 let Some(job) = &event.job else { return };
+                let place = (job.id, job.generation);
+                let started =
+                    |runs: &BTreeMap<_, Runs>| runs.get(&place).map_or(0, |runs| runs.started);
                 let uncounted = match (&event.step, &job.delivery) {
+                    (Step::BatchStarted { .. }, Some(delivery)) => {
+                        let before = started(&self.runs);
+                        self.batched.insert(delivery.clone(), before);
+                        false
+                    }
+                    // Its handler may not have come to it before the batch failed.
+                    (Step::LeftBatch { .. }, Some(delivery)) => {
+                        let before = self.batched.remove(delivery);
+                        before.is_some_and(|before| started(&self.runs) > before)
+                    }
                     (Step::RunEnded { result, .. }, Some(delivery)) => match result {
                         RunResult::Worked => {
                             self.worked.insert(delivery.clone());
@@ -79,7 +95,7 @@ impl Check for BoundedRuns {
                     _ => false,
                 };
                 if uncounted {
-                    let runs = self.runs.entry((job.id, job.generation)).or_default();
+                    let runs = self.runs.entry(place).or_default();
                     runs.uncounted += 1;
                 }
             }

@@ -9,7 +9,7 @@ use harness::{
     AlertClaim, AlertDue, AlertStore, CommitError, CountStore, DeadLetter, DeadLetterId,
     DiscardReason, Discarded, ExternalId, FenceKey, FenceVerdict, JobId, LetterCount, LetterFilter,
     LetterQuery, NewDeadLetter, PendingStore, Recorded, ResolveClaim, ReviewStore, ReviewTx,
-    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx,
+    Reviewer, Status, Store, StoreError, SweepBatch, SweepStore, WorkTx, consumer_of,
 };
 
 use super::direct::{Direct, Way};
@@ -200,6 +200,31 @@ impl WorkTx for SimTx {
             Outcome::Fenced(verdict) => {
                 open.fenced |= verdict == FenceVerdict::Acquired;
                 Ok(verdict)
+            }
+            _ => Err(odd()),
+        }
+    }
+
+    async fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        consumer_of(keys)?;
+        let open = &mut self.0.0;
+        let wait = open.store.fence_wait;
+        let statement = Statement::FenceAll {
+            tx: open.tx,
+            keys: keys.to_vec(),
+            ttl,
+            wait,
+            deadline,
+        };
+        match open.execute(statement).await? {
+            Outcome::FencedAll(verdicts) => {
+                open.fenced |= verdicts.contains(&FenceVerdict::Acquired);
+                Ok(verdicts)
             }
             _ => Err(odd()),
         }

@@ -13,12 +13,12 @@ mod rows;
 mod server;
 mod transactions;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use harness::{DeadLetter, DeadLetterId, Entropy as _, Status};
+use harness::{DeadLetter, DeadLetterId, Entropy as _, FenceKey, Status};
 use tokio::sync::Notify;
 
 pub use self::client::{SimConnection, SimStore};
@@ -62,6 +62,17 @@ impl Tables {
         })
     }
 
+    /// Whether this generation of a job was given up, or a replay of it is not wanted.
+    fn is_settled(&self, key: &FenceKey) -> bool {
+        self.letters.values().any(|it| {
+            it.letter.consumer == key.consumer
+                && it.letter.job_id == key.job_id
+                && (it.letter.generation == key.generation
+                    || (it.letter.generation + 1 == key.generation
+                        && it.status == Status::Discarded))
+        })
+    }
+
     /// Dead letters of a job that wait for a decision.
     pub fn pending(&self, key: &Key) -> usize {
         let letters = self.letters.values();
@@ -95,11 +106,12 @@ pub enum Refusal {
 #[derive(Debug)]
 struct Transaction {
     session: u64,
-    /// Holds this key of the fences.
-    key: Option<Key>,
+    /// Holds these keys of the fences.
+    keys: BTreeSet<Key>,
     /// Holds this row of the dead letters.
     letter: Option<DeadLetterId>,
-    fence: Option<(Fence, u32)>,
+    /// Fences that it inserted, with the generation of their jobs.
+    fences: BTreeMap<Key, (Fence, u32)>,
     /// Effects by job and generation.
     effects: BTreeMap<(Key, u32), u32>,
     aborted: bool,
@@ -109,7 +121,7 @@ struct Transaction {
 
 impl Transaction {
     fn holds_key(&self, key: &Key) -> bool {
-        !self.aborted && self.key.as_ref() == Some(key)
+        !self.aborted && self.keys.contains(key)
     }
 
     fn holds_letter(&self, letter: DeadLetterId) -> bool {

@@ -27,6 +27,13 @@ pub(super) enum Statement {
         wait: Duration,
         deadline: Duration,
     },
+    FenceAll {
+        tx: u64,
+        keys: Vec<FenceKey>,
+        ttl: Duration,
+        wait: Duration,
+        deadline: Duration,
+    },
     Work {
         tx: u64,
         key: Key,
@@ -92,6 +99,7 @@ impl Named for Statement {
         match self {
             Self::Begin => "begin",
             Self::Fence { .. } => "fence",
+            Self::FenceAll { .. } => "fence_all",
             Self::Work { .. } => "work",
             Self::Fail { .. } => "fail",
             Self::Commit { .. } => "commit",
@@ -129,6 +137,7 @@ impl Named for Statement {
 pub(super) enum Outcome {
     Begun(u64),
     Fenced(FenceVerdict),
+    FencedAll(Vec<FenceVerdict>),
     Done,
     Recorded(Recorded),
     Now(DateTime<Utc>),
@@ -172,6 +181,19 @@ impl DatabaseSession {
         let database = &self.database;
         Ok(match statement {
             Statement::Begin => Outcome::Begun(database.begin(self.id)),
+            Statement::FenceAll {
+                tx,
+                keys,
+                ttl,
+                wait,
+                deadline,
+            } => {
+                let verdicts = database.fence_all(tx, &keys, ttl, wait).await?;
+                if verdicts.contains(&FenceVerdict::Acquired) {
+                    database.limit_idle(tx, deadline + deadline);
+                }
+                Outcome::FencedAll(verdicts)
+            }
             Statement::Fence {
                 tx,
                 key,

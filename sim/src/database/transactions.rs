@@ -1,9 +1,9 @@
 //! Transactions: locks, the fence, and what becomes durable in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use harness::{FenceKey, FenceVerdict, Status};
+use harness::{FenceKey, FenceVerdict};
 
 use super::{Database, Fence, Refusal, State, Transaction};
 use crate::history::{Fact, Key};
@@ -36,9 +36,9 @@ impl Database {
             id,
             Transaction {
                 session,
-                key: None,
+                keys: BTreeSet::new(),
                 letter: None,
-                fence: None,
+                fences: BTreeMap::new(),
                 effects: BTreeMap::new(),
                 aborted: false,
                 idle: None,
@@ -68,9 +68,12 @@ impl Database {
     pub(super) fn abort(&self, id: u64) {
         let ended = self.state().open.remove(&id);
         if let Some(transaction) = ended {
-            self.fact(Fact::RolledBack {
-                key: transaction.key,
-            });
+            if transaction.keys.is_empty() {
+                self.fact(Fact::RolledBack { key: None });
+            }
+            for key in transaction.keys {
+                self.fact(Fact::RolledBack { key: Some(key) });
+            }
             self.changed.notify_waiters();
         }
     }
@@ -139,7 +142,7 @@ impl Database {
         wait: Duration,
     ) -> Result<bool, Refusal> {
         self.locked(id, wait, |state| {
-            let ours = state.alive(id)?.key.as_ref() == Some(key);
+            let ours = state.alive(id)?.keys.contains(key);
             if ours || state.tables.fences.contains_key(key) {
                 return Ok(Lock::Free(false));
             }
@@ -148,7 +151,7 @@ impl Database {
                 return Ok(Lock::Held);
             }
             if let Some(transaction) = state.open.get_mut(&id) {
-                transaction.key = Some(key.clone());
+                transaction.keys.insert(key.clone());
             }
             Ok(Lock::Free(true))
         })
@@ -162,30 +165,52 @@ impl Database {
         ttl: Duration,
         wait: Duration,
     ) -> Result<FenceVerdict, Refusal> {
+        let verdicts = self
+            .fence_all(id, std::slice::from_ref(key), ttl, wait)
+            .await?;
+        verdicts.first().copied().ok_or(Refusal::NoTransaction)
+    }
+
+    /// The fences of several jobs of one consumer; answers in the order of `keys`.
+    pub(super) async fn fence_all(
+        &self,
+        id: u64,
+        keys: &[FenceKey],
+        ttl: Duration,
+        wait: Duration,
+    ) -> Result<Vec<FenceVerdict>, Refusal> {
         let processed_at = self.timeline.now();
-        let place = (key.job_id, key.consumer.clone());
-        if !self.take_key(id, &place, wait).await? {
-            return Ok(FenceVerdict::Duplicate);
+        let place = |key: &FenceKey| (key.job_id, key.consumer.clone());
+        let mut in_order: Vec<_> = keys.iter().map(place).collect();
+        in_order.sort();
+        let mut taken = BTreeSet::new();
+        for key in in_order {
+            if self.take_key(id, &key, wait).await? {
+                taken.insert(key);
+            }
         }
         // A new statement.
         let mut state = self.state();
-        let settled = state.tables.letters.values().any(|letter| {
-            letter.letter.consumer == key.consumer
-                && letter.letter.job_id == key.job_id
-                && (letter.letter.generation == key.generation
-                    || (letter.letter.generation + 1 == key.generation
-                        && letter.status == Status::Discarded))
-        });
-        if settled {
-            return Ok(FenceVerdict::Settled);
+        let mut verdicts = Vec::with_capacity(keys.len());
+        for key in keys {
+            let place = place(key);
+            if !taken.contains(&place) {
+                verdicts.push(FenceVerdict::Duplicate);
+                continue;
+            }
+            if state.tables.is_settled(key) {
+                verdicts.push(FenceVerdict::Settled);
+                continue;
+            }
+            let fence = Fence {
+                processed_at,
+                expires_at: processed_at.saturating_add(ttl),
+            };
+            let transaction = state.alive(id)?;
+            transaction.fences.insert(place, (fence, key.generation));
+            verdicts.push(FenceVerdict::Acquired);
         }
-        let transaction = state.alive(id)?;
-        let fence = Fence {
-            processed_at,
-            expires_at: processed_at.saturating_add(ttl),
-        };
-        transaction.fence = Some((fence, key.generation));
-        Ok(FenceVerdict::Acquired)
+        Ok(verdicts)
     }
 
     /// One effect of a handler.
@@ -232,9 +257,7 @@ impl Database {
             for (place, effects) in std::mem::take(&mut transaction.effects) {
                 committed.insert(place, (effects, false));
             }
-            if let (Some(key), Some((fence, generation))) =
-                (transaction.key.clone(), transaction.fence.clone())
-            {
+            for (key, (fence, generation)) in std::mem::take(&mut transaction.fences) {
                 state.tables.fences.insert(key.clone(), fence);
                 committed.entry((key, generation)).or_insert((0, false)).1 = true;
             }

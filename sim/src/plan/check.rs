@@ -38,6 +38,7 @@ impl Plan {
             ("latency_ms", it.latency_ms, 0..=DAY_MS),
             ("concurrency", it.concurrency as u64, 1..=1_000),
             ("prefetch", it.prefetch as u64, 0..=1_000),
+            ("batch", it.batch as u64, 1..=1_000),
             ("lease_s", it.lease_s, 1..=YEARS_S),
             ("run_deadline_s", it.run_deadline_s, 1..=YEARS_S),
             ("fence_wait_ms", it.fence_wait_ms, 0..=YEARS_MS),

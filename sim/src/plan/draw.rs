@@ -59,8 +59,9 @@ impl Plan {
         let mut knobs = draw_knobs(&dice, outages, until_swept);
         let jobs = draw_jobs(&dice, jobs, &knobs);
         let faults = draw_faults(&dice, &knobs, &jobs, outages);
-        // Last, so that the rest of a seed's world is what it was before there was escalation.
+        // Last, so that the rest of a seed's world is what it was before there was escalation, and before there were batches.
         (knobs.escalate_after_s, knobs.escalate_window_s) = draw_escalation(&dice, &knobs);
+        knobs.batch = dice.one_of(&[1, 1, 2, 5, 20]);
         Self {
             seed,
             knobs,
@@ -87,6 +88,7 @@ fn draw_knobs(dice: &Dice, outages: bool, until_swept: bool) -> Knobs {
         latency_ms: dice.one_of(&[10, 10, 10, 25]),
         concurrency: dice.one_of(&[1, 2, 4, 8]),
         prefetch: dice.one_of(&[0, 0, 0, 2]),
+        batch: 1,
         lease_s: dice.one_of(&[5, 30, 60]),
         run_deadline_s: dice.one_of(&[5, 60, 300]),
         fence_wait_ms: dice.one_of(&[1, 20, 500]),

@@ -38,6 +38,9 @@ pub struct Knobs {
     pub latency_ms: u64,
     pub concurrency: usize,
     pub prefetch: usize,
+    /// Jobs that may run in one transaction.
+    #[serde(default = "alone")]
+    pub batch: usize,
     pub lease_s: u64,
     pub run_deadline_s: u64,
     pub fence_wait_ms: u64,
@@ -301,4 +304,9 @@ impl Plan {
         let faults = self.faults.iter().map(|fault| fault.at_ms + fault.lasts_ms);
         Duration::from_millis(jobs.chain(faults).max().unwrap_or(0))
     }
+}
+
+/// Plans of before there were batches.
+const fn alone() -> usize {
+    1
 }

@@ -50,6 +50,7 @@ fn knobs(bytes: &mut Bytes<'_>) -> (u64, Knobs) {
         workers: bytes.one_of(&[1, 2, 3]),
         concurrency: bytes.one_of(&[1, 2, 4]),
         prefetch: bytes.one_of(&[0, 2]),
+        batch: bytes.one_of(&[1, 3]),
         lease_s: bytes.one_of(&[30, 5, 60]),
         fence_wait_ms: bytes.one_of(&[20, 1, 500]),
         contention_per_mille: bytes.one_of(&[0, 0, 30]),

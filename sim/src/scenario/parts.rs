@@ -134,6 +134,7 @@ pub(super) fn standard() -> Knobs {
         latency_ms: 10,
         concurrency: 1,
         prefetch: 0,
+        batch: 1,
         lease_s: 30,
         run_deadline_s: 60,
         fence_wait_ms: 20,
@@ -169,21 +170,25 @@ pub(super) fn knobs() -> impl Strategy<Value = Knobs> {
         1..=3_usize,
         1..=4_usize,
         0..=2_usize,
+        select(vec![1, 1, 4_usize]),
         select(vec![30, 5, 60_u64]),
         select(vec![20, 1, 500_u64]),
         per_mille(),
         per_mille(),
     )
         .prop_map(
-            |(workers, concurrency, prefetch, lease_s, fence_wait_ms, contention, twice)| Knobs {
-                workers,
-                concurrency,
-                prefetch,
-                lease_s,
-                fence_wait_ms,
-                contention_per_mille: contention,
-                broker_duplicates_per_mille: twice,
-                ..standard()
+            |(workers, concurrency, prefetch, batch, lease_s, fence_wait_ms, contention, twice)| {
+                Knobs {
+                    workers,
+                    concurrency,
+                    prefetch,
+                    batch,
+                    lease_s,
+                    fence_wait_ms,
+                    contention_per_mille: contention,
+                    broker_duplicates_per_mille: twice,
+                    ..standard()
+                }
             },
         )
 }

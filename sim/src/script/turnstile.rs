@@ -194,6 +194,18 @@ impl<T: WorkTx> WorkTx for Driven<T> {
         }
     }
 
+    async fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        match self.turnstile.ask(Call::Fence).await {
+            Order::Away => Err(StoreError::Away(Planned.into())),
+            _ => self.inner.fence_all(keys, ttl, deadline).await,
+        }
+    }
+
     fn connection(&mut self) -> &mut T::Conn {
         self.inner.connection()
     }

@@ -157,6 +157,7 @@ pub fn config(plan: &Plan) -> anyhow::Result<ConsumerConfig> {
     let mut config = ConsumerConfig::new(consumer()?, queue()?);
     config.concurrency = knobs.concurrency;
     config.prefetch = knobs.prefetch;
+    config.batch = knobs.batch;
     config.lease = Duration::from_secs(knobs.lease_s);
     config.run_deadline = Duration::from_secs(knobs.run_deadline_s);
     config.poll_interval = Duration::from_secs(knobs.poll_interval_s);

@@ -1,5 +1,6 @@
 //! Stores with one mistake each, made of a good one. They are here so that the suite is seen to fail.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -29,6 +30,13 @@ pub enum StoreFlaw {
     ForgetsGenerations,
     OneConsumerForAll,
     GivesTheKeyUpWhenSettled,
+    BatchForgetsGenerations,
+    BatchFencesTheFirstOnly,
+    BatchTakesTwins,
+    BatchTakesKeysAsTheyCome,
+    BatchSkipsWhatIsHeld,
+    BatchAnswersBackwards,
+    BatchRunsEverything,
     RecordsNothing,
     RecordsTwice,
     AppliedIsRecorded,
@@ -58,7 +66,7 @@ pub enum StoreFlaw {
 
 impl StoreFlaw {
     /// Each with the case that must find it.
-    pub const ALL: [(Self, &str); 38] = [
+    pub const ALL: [(Self, &str); 45] = [
         (Self::DuplicateIsAcquired, "b2_a_second_run_is_a_duplicate"),
         (
             Self::SettledIsAcquired,
@@ -101,6 +109,34 @@ impl StoreFlaw {
         (
             Self::GivesTheKeyUpWhenSettled,
             "a_settled_transaction_holds_the_key_until_it_ends",
+        ),
+        (
+            Self::BatchForgetsGenerations,
+            "b1_a_batch_is_fenced_and_committed_together",
+        ),
+        (
+            Self::BatchFencesTheFirstOnly,
+            "a1_a_batch_holds_every_key_until_it_ends",
+        ),
+        (
+            Self::BatchTakesTwins,
+            "a_batch_with_a_job_that_is_there_twice_is_refused",
+        ),
+        (
+            Self::BatchTakesKeysAsTheyCome,
+            "a_batch_takes_its_keys_in_the_order_of_their_ids",
+        ),
+        (
+            Self::BatchSkipsWhatIsHeld,
+            "a1_a_batch_that_meets_an_open_run_meets_contention",
+        ),
+        (
+            Self::BatchAnswersBackwards,
+            "b1_a_batch_is_fenced_and_committed_together",
+        ),
+        (
+            Self::BatchRunsEverything,
+            "b1_a_batch_is_fenced_and_committed_together",
         ),
         (
             Self::RecordsNothing,
@@ -323,6 +359,48 @@ impl<T: WorkTx + 'static> WorkTx for FlawedTx<T> {
             }
             (verdict, _) => verdict,
         }
+    }
+
+    async fn fence_all(
+        &mut self,
+        keys: &[FenceKey],
+        ttl: Duration,
+        deadline: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        let mut keys = keys.to_vec();
+        let asked = keys.len();
+        match self.flaw {
+            StoreFlaw::BatchForgetsGenerations => {
+                keys.iter_mut().for_each(|key| key.generation = 0);
+            }
+            StoreFlaw::BatchFencesTheFirstOnly => keys.truncate(1),
+            StoreFlaw::BatchTakesTwins => {
+                let mut seen = BTreeSet::new();
+                keys.retain(|key| seen.insert(key.job_id));
+            }
+            _ => {}
+        }
+        let inner = self.inner.as_mut().ok_or_else(gone)?;
+        if self.flaw == StoreFlaw::BatchTakesKeysAsTheyCome {
+            let mut verdicts = Vec::new();
+            for key in &keys {
+                verdicts.push(inner.fence(key, ttl, deadline).await?);
+            }
+            return Ok(verdicts);
+        }
+        let mut verdicts = match inner.fence_all(&keys, ttl, deadline).await {
+            Err(StoreError::Contention(_)) if self.flaw == StoreFlaw::BatchSkipsWhatIsHeld => {
+                vec![FenceVerdict::Duplicate; asked]
+            }
+            verdicts => verdicts?,
+        };
+        match self.flaw {
+            StoreFlaw::BatchAnswersBackwards => verdicts.reverse(),
+            StoreFlaw::BatchRunsEverything => verdicts.fill(FenceVerdict::Acquired),
+            _ => {}
+        }
+        verdicts.resize(asked, FenceVerdict::Acquired);
+        Ok(verdicts)
     }
 
     // Nobody works on a transaction that was given up.

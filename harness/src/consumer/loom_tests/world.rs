@@ -400,6 +400,15 @@ impl WorkTx for Tx {
         Ok(FenceVerdict::Acquired)
     }
 
+    async fn fence_all(
+        &mut self,
+        _: &[FenceKey],
+        _: Duration,
+        _: Duration,
+    ) -> Result<Vec<FenceVerdict>, StoreError> {
+        Err(StoreError::Refused("no batches here".into()))
+    }
+
     fn connection(&mut self) -> &mut () {
         &mut self.connection
     }

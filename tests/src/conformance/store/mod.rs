@@ -1,5 +1,6 @@
 //! What every store must do.
 
+mod batches;
 mod fences;
 mod letters;
 mod server;
@@ -17,6 +18,7 @@ use harness::{
     SweepStore, TenantId, WorkTx as _,
 };
 
+use self::batches::*;
 use self::fences::*;
 use self::letters::*;
 use self::server::*;
@@ -43,6 +45,12 @@ macro_rules! store_cases {
             a5_a_settled_generation_does_not_run_and_the_next_does,
             b8_a_discarded_generation_settles_the_next,
             a_settled_transaction_holds_the_key_until_it_ends,
+            b1_a_batch_is_fenced_and_committed_together,
+            a2_a_batch_that_is_rolled_back_leaves_nothing,
+            a1_a_batch_holds_every_key_until_it_ends,
+            a1_a_batch_that_meets_an_open_run_meets_contention,
+            a_batch_takes_its_keys_in_the_order_of_their_ids,
+            a_batch_with_a_job_that_is_there_twice_is_refused,
             b4_a_letter_is_written_once_and_is_what_was_written,
             b4_a_letter_says_why,
             a5_there_is_no_letter_for_a_job_that_was_applied,
