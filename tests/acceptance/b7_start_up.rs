@@ -39,6 +39,10 @@ async fn b3_settings_that_cannot_work_are_refused_by_name() {
         refused(&db, |config| config.concurrency = 0).await,
         "concurrency: must be at least 1"
     );
+    assert_eq!(
+        refused(&db, |config| config.batch = 0).await,
+        "batch: 0 is no number of jobs for one transaction, must be from 1 to 10000"
+    );
     let error = refused(&db, |config| config.lease = Duration::from_millis(10)).await;
     assert!(error.starts_with("lease: 10ms is too short"), "{error}");
     let error = refused(&db, |config| config.run_deadline = Duration::ZERO).await;

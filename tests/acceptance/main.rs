@@ -12,6 +12,7 @@ mod a5_replay;
 mod a6_sweep;
 mod a7_discard;
 mod a8_no_success_rows;
+mod b1_batches;
 mod b3_uncounted;
 mod b4_alerts;
 mod b4_escalation;

@@ -149,7 +149,7 @@ pub(super) const CHAPTER: Chapter = Chapter {
             breaks: "S1 one effect",
         },
     ],
-    states: 2_557_583,
+    states: 5_691_965,
     check: |threads| kit::check(Lifecycle::new(Design::Right), threads),
     shortest: |at, property| {
         let design = *Design::WRONG.get(at)?;

@@ -146,9 +146,9 @@ impl Rules {
             (Stage::Batched, Move::Committed) => Stage::ToAck,
             (Stage::Batched, Move::CommitUnknown) => Stage::Batched,
             (Stage::Alone, Move::Defer(DeferReason::Shutdown)) => Stage::Over,
-            (Stage::Alone, made) if made != Move::LeaveBatch => {
-                return self.next(Stage::Received(0), made);
-            }
+            // Only what is valid and ours was in the batch.
+            (Stage::Alone, Move::Poison | Move::NotAddressed | Move::LeaveBatch) => return None,
+            (Stage::Alone, _) => return self.next(Stage::Received(0), made),
 
             (Stage::Running(run), Move::Worked) => Stage::Committing(run),
             (Stage::Running(run), Move::Failed(ending)) => self.after(ending, run),

@@ -27,6 +27,9 @@ pub struct WorkerArgs {
     /// Handlers that run at once.
     #[arg(long, default_value_t = 4)]
     pub concurrency: usize,
+    /// Jobs that may run in one transaction.
+    #[arg(long, default_value_t = 1)]
+    pub batch: usize,
     /// The lease of a delivery, in seconds.
     #[arg(long, default_value_t = 2)]
     pub lease_s: u64,
@@ -60,6 +63,7 @@ impl WorkerArgs {
             url: url.to_owned(),
             consumer: "awards".to_owned(),
             concurrency: 4,
+            batch: 1,
             lease_s: 2,
             run_deadline_ms: 10_000,
             retry_base_ms: 30_000,
@@ -82,6 +86,7 @@ impl WorkerArgs {
             .args(first)
             .args(["--url", &self.url, "--consumer", &self.consumer])
             .args(["--concurrency", &self.concurrency.to_string()])
+            .args(["--batch", &self.batch.to_string()])
             .args(["--lease-s", &self.lease_s.to_string()])
             .args(["--run-deadline-ms", &self.run_deadline_ms.to_string()])
             .args(["--retry-base-ms", &self.retry_base_ms.to_string()])

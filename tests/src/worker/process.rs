@@ -33,6 +33,7 @@ pub async fn run(args: WorkerArgs) -> anyhow::Result<()> {
 
     let mut config = ConsumerConfig::new(ConsumerName::new(&args.consumer)?, queue_name());
     config.concurrency = args.concurrency;
+    config.batch = args.batch;
     config.lease = args.lease();
     config.run_deadline = Duration::from_millis(args.run_deadline_ms);
     config.grace = Duration::from_millis(args.grace_ms);
