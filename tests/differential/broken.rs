@@ -10,6 +10,8 @@ use crate::simulated::knobs;
 const GATE: &str = include_str!("../../harness/migrations/0003_gate.sql");
 const ALERTS: &str = include_str!("../../harness/migrations/0006_escalation.sql");
 
+const BATCHES: &str = include_str!("../../harness/migrations/0007_batches.sql");
+
 struct Mistake {
     name: &'static str,
     /// Which scripts to look for it with.
@@ -177,6 +179,46 @@ fn broken(mistake: &Mistake) -> String {
     text
 }
 
+const MISTAKES_IN_BATCHES: &[Mistake] = &[
+    Mistake {
+        name: "order: a batch takes its keys as they come",
+        theme: Theme::Meeting,
+        source: BATCHES,
+        function: "core.fence_all",
+        edits: &[("ORDER BY job.id\n", "\n")],
+    },
+    Mistake {
+        name: "guard: a batch runs a replay of a discarded letter",
+        theme: Theme::Meeting,
+        source: BATCHES,
+        function: "core.fence_all",
+        edits: &[("status = 'discarded'", "false")],
+    },
+    Mistake {
+        name: "fence: a batch leaves the fence of what is settled",
+        theme: Theme::Meeting,
+        source: BATCHES,
+        function: "core.fence_all",
+        edits: &[
+            (
+                "DELETE FROM core.processed_jobs AS fence\n        USING",
+                "SELECT fence.job_id FROM core.processed_jobs AS fence,",
+            ),
+            ("RETURNING fence.job_id)", ")"),
+        ],
+    },
+    Mistake {
+        name: "conflict clause: a batch takes fences over",
+        theme: Theme::Meeting,
+        source: BATCHES,
+        function: "core.fence_all",
+        edits: &[(
+            "DO NOTHING",
+            "DO UPDATE SET processed_at = excluded.processed_at",
+        )],
+    },
+];
+
 /// What shows it: one of the kept scripts, or one by chance. The same script shows nothing when the mistake is gone.
 async fn find(real: &mut Real, mistake: &Mistake, most: usize) -> String {
     let knobs = knobs();
@@ -221,4 +263,9 @@ fn s1_s4_mistakes_in_the_gate_are_found() {
 #[test]
 fn s8_s9_s10_mistakes_in_review_sweep_and_alerts_are_found() {
     find_all(&MISTAKES[7..]);
+}
+
+#[test]
+fn s1_s4_mistakes_in_batches_are_found() {
+    find_all(MISTAKES_IN_BATCHES);
 }

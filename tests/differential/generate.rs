@@ -184,15 +184,36 @@ impl Dice {
         ])
     }
 
-    fn working(&self, fenced: bool) -> Act {
+    fn batch(&self) -> Act {
+        let mut jobs = vec![0, 1, 2];
+        jobs.swap(0, usize::try_from(self.below(3)).unwrap_or(0));
+        jobs.swap(1, usize::try_from(self.below(2)).unwrap_or(0) + 1);
+        jobs.truncate(self.weighted(&[(3, 2), (2, 3), (1, 1)]));
+        if self.below(30) == 0 {
+            jobs.push(jobs[0]);
+        }
+        Act::FenceAll {
+            jobs,
+            consumer: self.weighted(&[(7, 0), (1, 1)]),
+            generation: self.generation(),
+            ttl_hours: self.one_of(&[1, 48]),
+        }
+    }
+
+    fn working(&self, fenced: bool, batch: bool) -> Act {
         let fence = Act::Fence {
             key: self.key(),
             generation: self.generation(),
             ttl_hours: self.one_of(&[1, 48]),
         };
-        let [first, effect, commit] = if fenced { [3, 24, 22] } else { [84, 2, 1] };
+        let [first, all, effect, commit] = match (fenced, batch) {
+            (false, false) => [56, 28, 2, 1],
+            (true, false) => [3, 0, 24, 22],
+            (_, true) => [0, 0, 24, 22],
+        };
         self.weighted(&[
             (first, fence),
+            (all, self.batch()),
             (effect, Act::Effect),
             (commit, Act::Commit),
             (12, Act::Rollback),
@@ -215,7 +236,7 @@ impl Dice {
         match state {
             State::Idle => Some(self.idle(written)),
             State::Working { .. } if spoiled => Some(self.spoiled()),
-            State::Working { fenced } => Some(self.working(fenced)),
+            State::Working { fenced, batch } => Some(self.working(fenced, batch)),
             State::Reviewing => Some(self.weighted(&[
                 (10, Act::MarkReplayed),
                 (3, Act::Drop),
@@ -261,7 +282,7 @@ pub fn script(knobs: &Knobs, seed: u64) -> Vec<Step> {
                 spoiled[actor] = false;
             }
             for it in sim.step(&step, &FIRST_COME) {
-                spoiled[it.actor] |= !["acquired", "done"].contains(&it.said.as_str());
+                spoiled[it.actor] |= it.said != "done" && !it.said.contains("acquired");
             }
         }
         script.push(step);

@@ -41,7 +41,14 @@ pub enum Act {
         generation: u32,
         ttl_hours: u64,
     },
-    /// Of the job that was fenced last, or of job 0.
+    /// A batch: fences of several jobs at once, of which no other can be asked for in the transaction.
+    FenceAll {
+        jobs: Vec<u8>,
+        consumer: u8,
+        generation: u32,
+        ttl_hours: u64,
+    },
+    /// Of the job that was fenced last, or of job 0; of a batch, of the first job that was acquired.
     Effect,
     /// A statement that fails; nobody minds.
     SwallowError,
@@ -123,6 +130,7 @@ pub enum State {
     /// Has a transaction to work in; has it a fence in it?
     Working {
         fenced: bool,
+        batch: bool,
     },
     /// Holds a dead letter.
     Reviewing,
@@ -138,11 +146,17 @@ impl Act {
             Self::LoseConnection => state != State::Idle,
             Self::Drop => matches!(state, State::Working { .. } | State::Reviewing),
             Self::MarkReplayed => state == State::Reviewing,
-            Self::Fence { .. }
-            | Self::Effect
-            | Self::SwallowError
-            | Self::Commit
-            | Self::Rollback => matches!(state, State::Working { .. }),
+            Self::Fence { .. } => matches!(state, State::Working { batch: false, .. }),
+            Self::FenceAll { .. } => {
+                state
+                    == State::Working {
+                        fenced: false,
+                        batch: false,
+                    }
+            }
+            Self::Effect | Self::SwallowError | Self::Commit | Self::Rollback => {
+                matches!(state, State::Working { .. })
+            }
             _ => state == State::Idle,
         }
     }

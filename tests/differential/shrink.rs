@@ -48,6 +48,18 @@ fn simpler(step: &Step) -> Vec<Step> {
             },
         );
     }
+    if let Act::FenceAll { jobs, .. } = &step.act {
+        for left_out in 0..jobs.len() {
+            let mut fewer = step.act.clone();
+            if let Act::FenceAll { jobs, .. } = &mut fewer {
+                jobs.remove(left_out);
+                if jobs.is_empty() {
+                    continue;
+                }
+            }
+            add(step.actor, fewer);
+        }
+    }
     if let Act::Record {
         letter,
         mut key,

@@ -57,6 +57,7 @@ pub enum Held<S: Side> {
     Working {
         tx: WorkingTx<S>,
         fence: Option<(Key, u32)>,
+        batch: bool,
         pid: Option<i32>,
     },
     Reviewing {
@@ -69,8 +70,9 @@ impl<S: Side> Held<S> {
     pub fn state(&self) -> State {
         match self {
             Self::Nothing => State::Idle,
-            Self::Working { fence, .. } => State::Working {
+            Self::Working { fence, batch, .. } => State::Working {
                 fenced: fence.is_some(),
+                batch: *batch,
             },
             Self::Reviewing { .. } => State::Reviewing,
         }
@@ -207,7 +209,12 @@ pub async fn perform<S: Side>(
 ) -> Done<S> {
     let (held, said) = match held {
         Held::Nothing => idle::<S>(actor, &store, &claims, act).await,
-        Held::Working { tx, fence, pid } => working::<S>(tx, fence, pid, act).await,
+        Held::Working {
+            tx,
+            fence,
+            batch,
+            pid,
+        } => working::<S>(tx, (fence, batch), pid, act).await,
         Held::Reviewing { tx, .. } => match act {
             Act::MarkReplayed => (Held::Nothing, say(tx.mark_replayed(&by(actor)).await, done)),
             _ => (Held::Nothing, say(Ok(()), done)),
@@ -221,9 +228,30 @@ pub async fn perform<S: Side>(
     }
 }
 
+fn fence_key(key: Key, generation: u32) -> FenceKey {
+    FenceKey {
+        job_id: job_id(key.job),
+        consumer: consumer_name(key.consumer),
+        generation,
+        tenant_id: None,
+    }
+}
+
+fn hours(hours: u64) -> Duration {
+    HOUR * u32::try_from(hours).unwrap_or(1)
+}
+
+const fn verdict_told(verdict: FenceVerdict) -> &'static str {
+    match verdict {
+        FenceVerdict::Acquired => "acquired",
+        FenceVerdict::Duplicate => "duplicate",
+        FenceVerdict::Settled => "settled",
+    }
+}
+
 async fn working<S: Side>(
     mut tx: WorkingTx<S>,
-    fence: Option<(Key, u32)>,
+    (fence, mut batch): (Option<(Key, u32)>, bool),
     pid: Option<i32>,
     act: Act,
 ) -> (Held<S>, Said) {
@@ -244,22 +272,35 @@ async fn working<S: Side>(
             // A transaction has one fence; asked twice, it is asked for the same.
             let (key, generation) = fence.unwrap_or((wanted, generation));
             fenced = Some((key, generation));
-            let key = FenceKey {
-                job_id: job_id(key.job),
-                consumer: consumer_name(key.consumer),
-                generation,
-                tenant_id: None,
+            let key = fence_key(key, generation);
+            let verdict = tx.fence(&key, hours(ttl_hours), HOUR).await;
+            say(verdict, |verdict| verdict_told(verdict).to_owned())
+        }
+        Act::FenceAll {
+            jobs,
+            consumer,
+            generation,
+            ttl_hours,
+        } => {
+            batch = true;
+            let key = |job: &u8| Key {
+                job: *job,
+                consumer,
             };
-            let verdict = tx
-                .fence(&key, HOUR * u32::try_from(ttl_hours).unwrap_or(1), HOUR)
-                .await;
-            say(verdict, |verdict| {
-                match verdict {
-                    FenceVerdict::Acquired => "acquired",
-                    FenceVerdict::Duplicate => "duplicate",
-                    FenceVerdict::Settled => "settled",
-                }
-                .to_owned()
+            let keys: Vec<_> = jobs
+                .iter()
+                .map(|job| fence_key(key(job), generation))
+                .collect();
+            let verdicts = tx.fence_all(&keys, hours(ttl_hours), HOUR).await;
+            if let Ok(verdicts) = &verdicts {
+                let mut both = jobs.iter().zip(verdicts);
+                fenced = both
+                    .find(|(_, verdict)| **verdict == FenceVerdict::Acquired)
+                    .map(|(job, _)| (key(job), generation));
+            }
+            say(verdicts, |verdicts| {
+                let told: Vec<_> = verdicts.into_iter().map(verdict_told).collect();
+                told.join(", ")
             })
         }
         Act::Effect => {
@@ -285,6 +326,7 @@ async fn working<S: Side>(
     let held = Held::Working {
         tx,
         fence: fenced,
+        batch,
         pid,
     };
     (held, said)
@@ -303,6 +345,7 @@ async fn idle<S: Side>(
                 let held = Held::Working {
                     tx,
                     fence: None,
+                    batch: false,
                     pid,
                 };
                 (held, say(Ok(()), done))

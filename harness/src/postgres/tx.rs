@@ -112,7 +112,7 @@ impl WorkTx for PgTx {
         .fetch_one(self.connection.get())
         .await
         .map_err(store_error)?;
-        self.xact = row.xact;
+        self.xact = row.xact.or(self.xact.take());
         let verdicts: Vec<_> = row
             .verdicts
             .iter()

@@ -179,14 +179,14 @@ impl Database {
         ttl: Duration,
         wait: Duration,
     ) -> Result<Vec<FenceVerdict>, Refusal> {
-        let processed_at = self.timeline.now();
         let place = |key: &FenceKey| (key.job_id, key.consumer.clone());
         let mut in_order: Vec<_> = keys.iter().map(place).collect();
         in_order.sort();
-        let mut taken = BTreeSet::new();
+        let mut taken = BTreeMap::new();
         for key in in_order {
+            let processed_at = self.timeline.now();
             if self.take_key(id, &key, wait).await? {
-                taken.insert(key);
+                taken.insert(key, processed_at);
             }
         }
         // A new statement.
@@ -194,10 +194,10 @@ impl Database {
         let mut verdicts = Vec::with_capacity(keys.len());
         for key in keys {
             let place = place(key);
-            if !taken.contains(&place) {
+            let Some(processed_at) = taken.get(&place).copied() else {
                 verdicts.push(FenceVerdict::Duplicate);
                 continue;
-            }
+            };
             if state.tables.is_settled(key) {
                 verdicts.push(FenceVerdict::Settled);
                 continue;
