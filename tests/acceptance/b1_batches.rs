@@ -340,7 +340,7 @@ fn once(at: &str) -> Plan {
     })
 }
 
-async fn after_a_fault(at: &str) -> Running {
+async fn after_a_fault(at: &str) -> (Db, Running) {
     let db = Db::fresh().await;
     let ids = publish(&db, &good(10)).await;
     let plan = once(at);
@@ -355,13 +355,13 @@ async fn after_a_fault(at: &str) -> Running {
     let counted = |step: &Step| matches!(step, Step::Retried { .. });
     assert_eq!(consumer.seen.count(counted), 0, "an outage is no attempt");
     assert!(db.letters().await.is_empty());
-    consumer
+    (db, consumer)
 }
 
 #[tokio::test]
 async fn b3_a_store_that_is_away_before_a_batch_defers_all_of_it() {
     for at in ["before:begin", "before:fence", "after:fence"] {
-        let consumer = after_a_fault(at).await;
+        let (_db, consumer) = after_a_fault(at).await;
         assert_eq!(consumer.seen.count(left), 10, "{at}");
         let deferred = |step: &Step| matches!(step, Step::Deferred { .. });
         assert_eq!(consumer.seen.count(deferred), 10, "{at}");
@@ -373,7 +373,7 @@ async fn b3_a_store_that_is_away_before_a_batch_defers_all_of_it() {
 #[tokio::test]
 async fn a2_an_unknown_commit_of_a_batch_is_asked_of_the_fence() {
     for (at, duplicates) in [("before:commit", 0), ("after:commit", 10)] {
-        let consumer = after_a_fault(at).await;
+        let (_db, consumer) = after_a_fault(at).await;
         let unknown = |step: &Step| matches!(step, Step::CommitUnknown { .. });
         assert_eq!(consumer.seen.count(unknown), 10, "{at}");
         let duplicate = |step: &Step| {
@@ -393,7 +393,7 @@ async fn a2_an_unknown_commit_of_a_batch_is_asked_of_the_fence() {
 #[tokio::test]
 async fn a2_an_ack_of_a_batch_is_insisted_on() {
     for at in ["before:ack", "after:ack"] {
-        let consumer = after_a_fault(at).await;
+        let (_db, consumer) = after_a_fault(at).await;
         let acked = |step: &Step| matches!(step, Step::Acked);
         consumer.seen.wait_for(at, 10, acked).await;
         consumer.stop().await;

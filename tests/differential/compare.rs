@@ -8,6 +8,7 @@ use sim::plan::Knobs;
 
 use crate::real::Real;
 use crate::script::{ACTORS, Act, State, Step, readable};
+use crate::side::CONTENDED;
 use crate::simulated::{Ended, FIRST_COME, Order, Simulated};
 
 /// How much time passes with each step, so that no two things happen at the same time.
@@ -215,9 +216,17 @@ impl Run<'_> {
             self.real.set_clock(self.sim.now()).await;
             let last = |order| Move::Advance(passed, order);
             if let Some(first) = ended.first() {
-                self.shown.time_outs += 1;
-                let actor = first.actor;
-                let real = self.real.time_out(&[actor], ended.len()).await;
+                // Several may have begun to wait at once, for one who let a batch of keys go.
+                let mut late: Vec<usize> = ended
+                    .iter()
+                    .filter(|it| it.said == CONTENDED)
+                    .map(|it| it.actor)
+                    .collect();
+                if late.is_empty() {
+                    late.push(first.actor);
+                }
+                self.shown.time_outs += late.len() as u64;
+                let real = self.real.time_out(&late, ended.len()).await;
                 self.judge("", None, last, ended, &real)?;
             } else {
                 self.moves.push(last(FIRST_COME));
