@@ -27,6 +27,11 @@ use crate::ports::store::{CommitError, Store, StoreError, WorkTx};
 use crate::time::within;
 
 impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
+    /// Takes one delivery to its answer.
+    pub(super) async fn gate(&self, delivery: Delivery) {
+        self.enter(&self.arrived(delivery)).await;
+    }
+
     /// Decodes one delivery. Nothing is said about it yet.
     pub(super) fn arrived(&self, delivery: Delivery) -> Arrived {
         let Delivery {
@@ -82,7 +87,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         self.say(arrived, Step::Received { runs_before });
     }
 
-    /// Takes one delivery to its answer.
+    /// The same for one that was decoded.
     pub(super) async fn enter(&self, arrived: &Arrived) {
         self.arrive(arrived);
         let held = &arrived.held;

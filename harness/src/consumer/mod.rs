@@ -283,7 +283,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
         let receipt = delivery.receipt.clone();
         let work = async {
             match self.permit().await {
-                Some(_permit) => self.enter(&self.arrived(delivery)).await,
+                Some(_permit) => self.gate(delivery).await,
                 None => self.turn_back(&delivery.receipt).await,
             }
         };

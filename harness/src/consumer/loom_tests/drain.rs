@@ -6,7 +6,8 @@ use futures_util::future::BoxFuture;
 
 use super::world::{Alarms, Answer, Doing, PATIENCE, REST, World, step};
 use super::{Seen, Shared, explore, refute, spawn};
-use crate::consumer::{Consumer, DeferReason, Delivery, DrainReport, Shutdown};
+use crate::consumer::{Consumer, Delivery, DrainReport, Shutdown};
+use crate::event::DeferReason;
 use crate::ports::queue::QueuePort as _;
 use crate::sync::{CancellationToken, JoinSet, block_on};
 
