@@ -69,7 +69,7 @@ impl<S: Store, Q: QueuePort, H: Handler<S>> Shared<S, Q, H> {
     }
 
     /// Runs together what can be, and then the rest one after the other.
-    async fn batch(&self, deliveries: Vec<Leased<Delivery>>) {
+    pub(super) async fn batch(&self, deliveries: Vec<Leased<Delivery>>) {
         let Sorted { members, mut alone } = self.sort(deliveries);
         if members.len() > 1 {
             if let Err(given_up) = self.together(members).await {

@@ -17,7 +17,7 @@ use std::thread::panicking;
 pub(crate) use loom::sync::atomic::AtomicBool;
 
 /// What a task's thread gets: polling a consumer takes more than loom's 32 KiB.
-const STACK: usize = 128 * 1024;
+const STACK: usize = 256 * 1024;
 
 /// std's: one holder at a time.
 #[derive(Debug)]

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use super::world::{Alarms, Answer, Doing, EXTENSION, Extending, World, step};
 use super::{Seen, Shared, explore, refute, spawn};
 use crate::consumer::Delivery;
+use crate::consumer::lease::Leased;
 use crate::ports::queue::QueuePort as _;
 use crate::sync::{AtomicBool, JoinSet, block_on};
 
@@ -120,4 +121,63 @@ fn broken_an_extension_that_the_work_waits_for() {
     refute(Some(3), "deadlock", |seen| {
         kept(seen, Extending::Unanswered, hold_extending_in_between);
     });
+}
+
+/// Three jobs in one task: two share a transaction; the third is in its second run, and runs alone after them.
+fn kept_together<F>(seen: &Seen, hold: fn(Shared, Vec<Delivery>) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let world = World::with(&["one", "two", "three"], Extending::Granted);
+    let alarms = Alarms::of(&[EXTENSION]);
+    let shared = world.shared(1, 0, &alarms, {
+        let world = world.clone();
+        move |_| Doing::work(&world, Box::pin(step()))
+    });
+    let mut tasks = JoinSet::new();
+    let mut deliveries = world.hand_out();
+    deliveries[2].redeliveries = 1;
+    tasks.spawn(hold(shared, deliveries));
+    let time = spawn(move || {
+        alarms.ring(EXTENSION);
+        alarms.ring(EXTENSION);
+    });
+    block_on(async { while tasks.join_next().await.is_some() {} });
+    time.join().unwrap();
+    world.check(0);
+    assert_eq!(world.count(Answer::Acked), 3);
+    assert_eq!(world.effects(), 3);
+    seen.note(format!("{} extensions", world.extensions()));
+}
+
+async fn hold_together(shared: Shared, deliveries: Vec<Delivery>) {
+    Box::pin(shared.hold_batch(deliveries)).await;
+}
+
+#[test]
+fn s6_no_lease_of_a_batch_is_extended_after_its_answer() {
+    let outcomes = ["0 extensions", "1 extensions", "2 extensions"];
+    explore(Some(2), &outcomes, |seen| {
+        kept_together(seen, hold_together);
+    });
+}
+
+/// All leases are kept until the last delivery is answered.
+async fn hold_kept_to_the_end(shared: Shared, deliveries: Vec<Delivery>) {
+    let others: Vec<_> = deliveries.iter().cloned().map(Leased::new).collect();
+    let leases: Vec<_> = others.iter().map(Leased::lease).collect();
+    let deliveries = deliveries.into_iter().map(Leased::new).collect();
+    let work = Box::pin(shared.batch(deliveries));
+    Box::pin(shared.keep_leases(&leases, work)).await;
+}
+
+#[test]
+fn broken_leases_of_a_batch_that_are_kept_to_its_end() {
+    refute(
+        Some(2),
+        "a lease extended after its delivery was answered",
+        |seen| {
+            kept_together(seen, hold_kept_to_the_end);
+        },
+    );
 }

@@ -25,9 +25,9 @@ use super::Delivery;
 /// What the tasks of one consumer share.
 type Shared = Arc<super::Shared<World, World, Doing>>;
 
-/// One task, as the consumer's loop spawns it.
+/// One task, as the consumer's loop spawns it. In a box: the test itself runs on a stack of 32 KiB, and moves it about.
 async fn hold(shared: Shared, delivery: Delivery) {
-    shared.hold(delivery).await;
+    Box::pin(shared.hold(delivery)).await;
 }
 
 /// A thread with a stack for a consumer: loom's own have 32 KiB.

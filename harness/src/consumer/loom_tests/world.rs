@@ -346,7 +346,7 @@ impl Store for World {
     async fn begin(&self) -> Result<Tx, StoreError> {
         Ok(Tx {
             world: self.clone(),
-            holds: None,
+            holds: Vec::new(),
             connection: (),
         })
     }
@@ -372,7 +372,7 @@ impl Store for World {
 /// A transaction; dropped, it is rolled back.
 pub(super) struct Tx {
     world: World,
-    holds: Option<JobId>,
+    holds: Vec<JobId>,
     connection: (),
 }
 
@@ -385,28 +385,16 @@ impl WorkTx for Tx {
         _: Duration,
         _: Duration,
     ) -> Result<FenceVerdict, StoreError> {
-        let mut ledger = lock(&self.world.0.ledger);
-        if ledger.effects.contains_key(&key.job_id) {
-            return Ok(FenceVerdict::Duplicate);
-        }
-        let open = ledger.open.entry(key.job_id).or_default();
-        *open += 1;
-        let twins = *open > 1;
-        drop(ledger);
-        self.holds = Some(key.job_id);
-        if twins {
-            self.world.wrong("twins met in the store");
-        }
-        Ok(FenceVerdict::Acquired)
+        Ok(self.take(key.job_id))
     }
 
     async fn fence_all(
         &mut self,
-        _: &[FenceKey],
+        keys: &[FenceKey],
         _: Duration,
         _: Duration,
     ) -> Result<Vec<FenceVerdict>, StoreError> {
-        Err(StoreError::Refused("no batches here".into()))
+        Ok(keys.iter().map(|key| self.take(key.job_id)).collect())
     }
 
     fn connection(&mut self) -> &mut () {
@@ -415,8 +403,13 @@ impl WorkTx for Tx {
 
     async fn commit(mut self) -> Result<(), CommitError> {
         self.world.not_over("a commit");
-        if let Some(job) = self.holds {
-            *lock(&self.world.0.ledger).effects.entry(job).or_default() += 1;
+        if !self.holds.is_empty() {
+            {
+                let mut ledger = lock(&self.world.0.ledger);
+                for job in &self.holds {
+                    *ledger.effects.entry(*job).or_default() += 1;
+                }
+            }
             step().await; // committed; the answer is on its way
         }
         self.end();
@@ -430,8 +423,24 @@ impl WorkTx for Tx {
 }
 
 impl Tx {
+    fn take(&mut self, job: JobId) -> FenceVerdict {
+        let mut ledger = lock(&self.world.0.ledger);
+        if ledger.effects.contains_key(&job) {
+            return FenceVerdict::Duplicate;
+        }
+        let open = ledger.open.entry(job).or_default();
+        *open += 1;
+        let twins = *open > 1;
+        drop(ledger);
+        self.holds.push(job);
+        if twins {
+            self.world.wrong("twins met in the store");
+        }
+        FenceVerdict::Acquired
+    }
+
     fn end(&mut self) {
-        if let Some(job) = self.holds.take() {
+        for job in self.holds.drain(..) {
             let mut ledger = lock(&self.world.0.ledger);
             let open = ledger.open.remove(&job).unwrap_or_default();
             if open > 1 {
