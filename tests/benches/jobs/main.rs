@@ -28,6 +28,9 @@ struct Args {
     /// Percent of the messages that are copies of others; only for the consumer.
     #[arg(long, value_delimiter = ',', default_value = "10,50")]
     duplicates: Vec<u32>,
+    /// Jobs in one transaction; 0 leaves batches out.
+    #[arg(long, default_value_t = 100)]
+    batch: u32,
     /// Measurements of each kind, taken in turn.
     #[arg(long, default_value_t = 5)]
     rounds: u32,
@@ -59,8 +62,12 @@ async fn main() -> anyhow::Result<()> {
 enum Subject {
     /// The consumer, with or without its fence, and how many percent of its messages are copies.
     Consumer(Fence, u32),
+    /// The consumer with so many jobs in a transaction.
+    Batches(u32),
     /// pgbench, by protocol.
     Pgbench(&'static str),
+    /// pgbench with so many jobs in a transaction.
+    PgbenchBatches(u32),
 }
 
 impl Subject {
@@ -80,6 +87,12 @@ impl Subject {
             let kind = format!("consumer, {percent} % duplicates");
             (kind, Self::Consumer(Fence::On, *percent))
         }));
+        if args.batch > 0 {
+            let ours = format!("consumer, batches of {}", args.batch);
+            let theirs = format!("pgbench, batches of {}", args.batch);
+            all.push((ours, Self::Batches(args.batch)));
+            all.push((theirs, Self::PgbenchBatches(args.batch)));
+        }
         all
     }
 
@@ -93,8 +106,20 @@ impl Subject {
         let (effects, measured) = match self {
             Self::Consumer(fence, duplicates) => (
                 setting.fill(jobs, *duplicates).await?,
-                ours::measure(setting, *fence, clients, jobs).await?,
+                ours::measure(setting, *fence, 1, clients, jobs).await?,
             ),
+            Self::Batches(batch) => (
+                setting.fill(jobs, 0).await?,
+                ours::measure(setting, Fence::On, *batch, clients, jobs).await?,
+            ),
+            Self::PgbenchBatches(batch) => {
+                // Every client does as many batches.
+                let jobs = jobs / (clients * batch) * clients * batch;
+                (
+                    setting.fill(jobs, 0).await?,
+                    pgbench::measure_batches(setting, *batch, clients, jobs).await?,
+                )
+            }
             Self::Pgbench(protocol) => (
                 setting.fill(jobs, 0).await?,
                 pgbench::measure(setting, protocol, clients, jobs).await?,

@@ -29,6 +29,7 @@ pub(crate) enum Fence {
 pub(crate) async fn measure(
     setting: &Setting,
     fence: Fence,
+    batch: u32,
     clients: u32,
     messages: u32,
 ) -> anyhow::Result<Measured> {
@@ -40,19 +41,24 @@ pub(crate) async fn measure(
                 ..PgStoreConfig::default()
             };
             let store = PgStore::new(setting.url(), config)?;
-            run(setting, store, clients, &seen).await?;
+            run(setting, store, (clients, batch), &seen).await?;
         }
         Fence::Off => {
             let pool = PgPoolOptions::new()
                 .max_connections(clients + 2)
                 .connect_lazy_with(connect_options(setting.url())?);
-            run(setting, Unfenced(pool), clients, &seen).await?;
+            run(setting, Unfenced(pool), (clients, batch), &seen).await?;
         }
     }
     Ok(seen.measured())
 }
 
-async fn run<S>(setting: &Setting, store: S, clients: u32, seen: &Arc<Seen>) -> anyhow::Result<()>
+async fn run<S>(
+    setting: &Setting,
+    store: S,
+    (clients, batch): (u32, u32),
+    seen: &Arc<Seen>,
+) -> anyhow::Result<()>
 where
     S: Store,
     S::Tx: WorkTx<Conn = PgConnection>,
@@ -66,6 +72,7 @@ where
     let env = Env::system()?.observed_by(observer);
     let mut config = ConsumerConfig::new(consumer_name(), queue_name());
     config.concurrency = usize::try_from(clients)?;
+    config.batch = usize::try_from(batch)?;
     let consumer = Consumer::new(config, store, queue, Awards, env)?;
     let shutdown = Shutdown::new();
     seen.begin();
@@ -94,6 +101,27 @@ where
         .bind(CONSUMER)
         .bind(&job.payload.account)
         .bind(job.payload.points)
+        .execute(tx)
+        .await?;
+        Ok(())
+    }
+
+    async fn handle_batch(
+        &self,
+        jobs: Vec<Job<Award>>,
+        tx: &mut PgConnection,
+    ) -> Result<(), Failure> {
+        let ids: Vec<_> = jobs.iter().map(|job| job.id.as_uuid()).collect();
+        let accounts: Vec<_> = jobs.iter().map(|job| job.payload.account.clone()).collect();
+        let points: Vec<_> = jobs.iter().map(|job| job.payload.points).collect();
+        sqlx::query(
+            "INSERT INTO ledger (job_id, consumer, account, points) \
+             SELECT job, $2, account, points FROM unnest($1, $3, $4) AS work (job, account, points)",
+        )
+        .bind(ids)
+        .bind(CONSUMER)
+        .bind(accounts)
+        .bind(points)
         .execute(tx)
         .await?;
         Ok(())

@@ -33,21 +33,60 @@ fn script(protocol: &str) -> String {
     )
 }
 
+/// What the consumer sends for a batch. Messages come to the client, as they come to the consumer.
+fn script_of_a_batch(batch: u32) -> String {
+    format!(
+        "SELECT array_agg(msg_id)::text AS ids, string_agg(message::text, ' ') AS texts FROM pgmq.read('points', 60, {batch}) \\gset m_\n\
+         BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE \\;\n\
+         SELECT current_setting('default_transaction_read_only'), current_setting('idle_in_transaction_session_timeout');\n\
+         SELECT verdicts[1] AS verdict, xact FROM core.fence_all(ARRAY(SELECT gen_random_uuid() FROM generate_series(1, {batch})), \
+         '{CONSUMER}', array_fill(0, ARRAY[{batch}]), array_fill(NULL::uuid, ARRAY[{batch}]), interval '7 days', 20, 60000) \\gset f_\n\
+         INSERT INTO ledger (job_id, consumer, account, points) SELECT gen_random_uuid(), '{CONSUMER}', 'a1', 7 FROM generate_series(1, {batch});\n\
+         SELECT core.seal(:f_xact::text) \\;\nCOMMIT;\n\
+         SELECT count(*) FROM pgmq.delete('points', ':m_ids'::bigint[]);\n"
+    )
+}
+
+/// With batches, in the protocol that sends in one round trip what the consumer does.
+pub(crate) async fn measure_batches(
+    setting: &Setting,
+    batch: u32,
+    clients: u32,
+    messages: u32,
+) -> anyhow::Result<Measured> {
+    let script = script_of_a_batch(batch);
+    let measured = run(setting, "simple", &script, clients, messages / batch).await?;
+    Ok(Measured {
+        per_second: measured.per_second * f64::from(batch),
+        ..measured
+    })
+}
+
 pub(crate) async fn measure(
     setting: &Setting,
     protocol: &str,
     clients: u32,
     messages: u32,
 ) -> anyhow::Result<Measured> {
+    run(setting, protocol, &script(protocol), clients, messages).await
+}
+
+async fn run(
+    setting: &Setting,
+    protocol: &str,
+    script: &str,
+    clients: u32,
+    transactions: u32,
+) -> anyhow::Result<Measured> {
     let folder = tempfile::tempdir()?;
     let file = folder.path().join("job.sql");
-    std::fs::write(&file, script(protocol))?;
+    std::fs::write(&file, script)?;
     let server = PgConnectOptions::from_str(setting.url())?;
     let output = Command::new("pgbench")
         .args(["--no-vacuum", "--protocol", protocol, "--client"])
         .arg(clients.to_string())
         .args(["--jobs", &clients.min(2).to_string(), "--transactions"])
-        .arg((messages / clients).to_string())
+        .arg((transactions / clients).to_string())
         .arg("--file")
         .arg(&file)
         .args([

@@ -78,11 +78,21 @@ impl Report {
         }
         for (clients, kinds) in &self.rounds {
             text.push_str(&format!(
-                "\n| {clients} at once | per second | of the faster pgbench | p50 ms | p99 ms |\n|---|---|---|---|---|\n"
+                "\n| {clients} at once | per second | of the faster pgbench | of the consumer | p50 ms | p99 ms |\n|---|---|---|---|---|---|\n"
             ));
             let speed = |of: &[Measured]| median(of.iter().map(|it| it.per_second).collect());
-            let pgbench = kinds.iter().filter(|(kind, _)| kind.starts_with("pgbench"));
-            let pgbench = pgbench.map(|(_, of)| speed(of)).fold(f64::NAN, f64::max);
+            // Batches are held against batches.
+            let in_batches = |kind: &str| kind.contains("batches");
+            let pgbench = |like: &str| {
+                kinds
+                    .iter()
+                    .filter(|(kind, _)| {
+                        kind.starts_with("pgbench") && in_batches(kind) == in_batches(like)
+                    })
+                    .map(|(_, of)| speed(of))
+                    .fold(f64::NAN, f64::max)
+            };
+            let consumer = kinds.get("consumer").map_or(f64::NAN, |of| speed(of));
             for (kind, of) in kinds {
                 let time = |of: Vec<Option<f64>>| match of.into_iter().collect::<Option<Vec<f64>>>()
                 {
@@ -90,9 +100,10 @@ impl Report {
                     None => "-".to_owned(),
                 };
                 text.push_str(&format!(
-                    "| {kind} | {:.0} | {:.2} | {} | {} |\n",
+                    "| {kind} | {:.0} | {:.2} | {:.2} | {} | {} |\n",
                     speed(of),
-                    speed(of) / pgbench,
+                    speed(of) / pgbench(kind),
+                    speed(of) / consumer,
                     time(of.iter().map(|it| it.p50_ms).collect()),
                     time(of.iter().map(|it| it.p99_ms).collect()),
                 ));
