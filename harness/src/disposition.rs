@@ -112,4 +112,32 @@ mod tests {
             assert_eq!(is_poison, ending == Ending::Poison, "{ending:?}");
         }
     }
+
+    /// The table once more, as decision 4 of the design says it.
+    #[test]
+    fn b3_b4_s5_what_counts_and_what_follows() {
+        let table = [
+            (Ending::Transient, true, Action::RetryOrExhaust),
+            (Ending::Permanent, true, Action::DeadLetter(Reason::Hard)),
+            (Ending::Panic, true, Action::RetryOrExhaust),
+            (Ending::Deadline, true, Action::RetryOrExhaust),
+            (Ending::CommitRefused, true, Action::RetryOrExhaust),
+            // Whichever run it was: the next delivery asks the fence.
+            (Ending::CommitUnknown, true, Action::Retry),
+            (
+                Ending::Vanished,
+                true,
+                Action::DeadLetter(Reason::Exhausted),
+            ),
+            (Ending::Poison, true, Action::DeadLetter(Reason::Poison)),
+            (Ending::Busy, false, Action::Defer),
+            (Ending::Contention, false, Action::Defer),
+            (Ending::StoreAway, false, Action::Defer),
+            (Ending::Shutdown, false, Action::Defer),
+        ];
+        assert_eq!(table.map(|(ending, ..)| ending), Ending::ALL);
+        for (ending, counts, action) in table {
+            assert_eq!(ending.rule(), Rule { counts, action }, "{ending:?}");
+        }
+    }
 }

@@ -21,7 +21,17 @@ pub use self::scratch::Scratch;
 use crate::clauses;
 use crate::evidence::Layer;
 
-const FILE: &str = include_str!("../../planted/bugs.toml");
+/// By subject, in this order.
+const FILES: [(&str, &str); 2] = [
+    (
+        "ci/planted/bugs.toml",
+        include_str!("../../planted/bugs.toml"),
+    ),
+    (
+        "ci/planted/batches.toml",
+        include_str!("../../planted/batches.toml"),
+    ),
+];
 
 /// One mistake.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,9 +77,13 @@ pub fn bugs() -> anyhow::Result<Vec<Bug>> {
     struct List {
         bug: Vec<Bug>,
     }
-    let list: List = toml::from_str(FILE).context("ci/planted/bugs.toml")?;
+    let mut bugs = Vec::new();
+    for (name, text) in FILES {
+        let list: List = toml::from_str(text).context(name)?;
+        bugs.extend(list.bug);
+    }
     let mut names = BTreeSet::new();
-    for bug in &list.bug {
+    for bug in &bugs {
         let name = &bug.name;
         anyhow::ensure!(names.insert(name), "{name} is there twice");
         anyhow::ensure!(
@@ -83,7 +97,7 @@ pub fn bugs() -> anyhow::Result<Vec<Bug>> {
         );
         anyhow::ensure!(bug.find != bug.replace, "{name} changes nothing");
     }
-    Ok(list.bug)
+    Ok(bugs)
 }
 
 impl Bug {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use harness::{Event, FenceVerdict, JobId, Receipt, RunResult, Step};
+use harness::{Event, FenceVerdict, JobId, Reason, Receipt, RunResult, Step};
 
 use super::protocol::{Move, Rules, Stage, edge, edges};
 
@@ -39,8 +39,24 @@ impl fmt::Display for Refusal {
 struct Open {
     host: String,
     stage: Stage,
+    /// Runs before this delivery, and the one that it started.
+    runs_before: u32,
+    run: Option<u32>,
     /// It came after its job was seen to be applied, or its generation to be dead-lettered.
     too_late: Option<&'static str>,
+}
+
+impl Open {
+    /// Runs that its dead letter must speak of.
+    fn attempts(&self, made: Move) -> u32 {
+        match (made, self.run) {
+            // Never run: one delivery, one look.
+            (Move::Letter(Reason::Poison), _) => 1,
+            (_, Some(run)) => run,
+            // All of them were started before.
+            (_, None) => self.runs_before,
+        }
+    }
 }
 
 /// Follows a history.
@@ -94,6 +110,8 @@ impl Conformance {
             let open = Open {
                 host: host.to_owned(),
                 stage: Stage::Received(runs_before),
+                runs_before,
+                run: None,
                 too_late,
             };
             if let Some(before) = self.open.insert(receipt.clone(), open) {
@@ -135,6 +153,22 @@ impl Conformance {
                 legal,
             });
         };
+        if let Step::DeadLettered { attempts, .. } = event.step {
+            let due = open.attempts(made);
+            if attempts != due {
+                return Err(Refusal {
+                    event: format!(
+                        "a dead letter of job {} that says {attempts} attempts",
+                        job.id
+                    ),
+                    state: format!("it is {:?}, {} runs before", open.stage, open.runs_before),
+                    legal: vec![format!("{due} attempts")],
+                });
+            }
+        }
+        if let Move::StartRun(run) = made {
+            open.run = Some(run);
+        }
         self.taken.insert(edge(open.stage, made));
         open.stage = next;
         match made {
