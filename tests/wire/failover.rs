@@ -246,7 +246,8 @@ async fn a1_a2_an_asynchronous_standby_takes_message_and_effect_back_together() 
 
     pair.move_address();
     until_left(&pair.db, 0).await;
-    in_time("the consumer stops", consumer.stop()).await;
+    // Not asked whether the lifecycle model allows what it saw: for the model what is committed stays committed.
+    drop(consumer);
     let all: Jobs = before.into_iter().chain(around).collect();
     all_exact(&pair.db, &all).await;
 }
@@ -312,8 +313,10 @@ async fn a_wait_for_the_standby_that_is_ended_by_hand_makes_a_queue_outside_forg
     let id = job_id();
     let envelope = Kind::Well.envelope(id);
     outside.publish(&envelope).await;
+    let mut ended = 0;
     eventually("the wait is ended, and the job called done", async || {
-        pair.db
+        ended += pair
+            .db
             .count(
                 "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
             )
@@ -324,6 +327,7 @@ async fn a_wait_for_the_standby_that_is_ended_by_hand_makes_a_queue_outside_forg
         }
     })
     .await;
+    assert!(ended > 0, "nothing waited for the standby");
     assert_eq!(pair.outcome(id).await, (1, 1, 0));
     pair.fail_over().await;
     pair.move_address();

@@ -94,13 +94,13 @@ async fn sweep(
         swept.failures.is_empty() && swept.rows == u64::from(rows),
         "not all of {rows} rows were swept: {swept:?}"
     );
-    let dead = setting.dead_rows().await?;
+    let dead = setting.dead_rows(rows).await;
     let clock = SystemClock::new();
     setting.vacuum_at_the_pace_of_autovacuum().await?;
     let vacuum = Vacuum {
         dead_before: dead,
         seconds: clock.elapsed().as_secs_f64(),
-        dead_after: setting.dead_rows().await?,
+        dead_after: setting.dead_rows(0).await,
         sizes: setting.sizes().await?,
     };
     Ok(Phase {

@@ -1,5 +1,6 @@
 //! A table of fences, as the harness would have left it.
 
+use acceptance::clock::eventually;
 use acceptance::db::Db;
 use anyhow::Context as _;
 use embedded_pg::Postgres;
@@ -119,17 +120,20 @@ impl Setting {
         })
     }
 
-    /// As the server's statistics have them, once they say anything.
-    pub(crate) async fn dead_rows(&self) -> anyhow::Result<i64> {
-        // Sessions tell their counts when they are idle, a second late at most; this one is made to tell its own now.
-        sqlx::query("SELECT pg_stat_force_next_flush()")
-            .execute(self.pool())
-            .await?;
-        Ok(sqlx::query_scalar(
-            "SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = 'core.processed_jobs'::regclass",
-        )
-        .fetch_one(self.pool())
-        .await?)
+    /// As the server's statistics have them. Sessions tell their counts a little late: waits until at least so many are told.
+    pub(crate) async fn dead_rows(&self, least: u32) -> i64 {
+        eventually("the statistics tell of the dead rows", async || {
+            let dead: Result<i64, _> = sqlx::query_scalar(
+                "SELECT n_dead_tup FROM pg_stat_all_tables WHERE relid = 'core.processed_jobs'::regclass",
+            )
+            .fetch_one(self.pool())
+            .await;
+            match dead {
+                Ok(dead) if dead >= i64::from(least) => Ok(dead),
+                other => Err(format!("{other:?}, not {least}")),
+            }
+        })
+        .await
     }
 
     /// With the delays that autovacuum makes by default.
