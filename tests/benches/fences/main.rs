@@ -66,6 +66,8 @@ async fn main() -> anyhow::Result<()> {
         let phase = sweep(&setting, setting::consumer(n)?, batch, rows / consumers).await?;
         report.swept(phase);
     }
+    // Pages of an index that one VACUUM empties are free for others after the next.
+    setting.vacuum_at_the_pace_of_autovacuum().await?;
     // What was given back is room for new rows: as many again, and the files are as they were, or not.
     setting.fill(rows, consumers).await?;
     report.refilled(setting.sizes().await?);
