@@ -28,7 +28,7 @@ pub(crate) fn consumer(n: usize) -> anyhow::Result<ConsumerName> {
     let name = CONSUMERS
         .get(n)
         .with_context(|| format!("--batches: at most {} sizes", CONSUMERS.len()))?;
-    Ok(ConsumerName::new(*name)?)
+    Ok(ConsumerName::new(name)?)
 }
 
 pub(crate) struct Setting {
