@@ -106,6 +106,20 @@ impl Db {
         })
     }
 
+    /// The same database on another server, which has a copy of it. Answers the server where it was.
+    ///
+    /// # Errors
+    /// When the other one does not let us in.
+    pub async fn move_to(&mut self, server: Postgres) -> anyhow::Result<Postgres> {
+        let url = url_of(server.url(), &self.name);
+        let pool = PgPoolOptions::new()
+            .max_connections(5)
+            .connect(&url)
+            .await?;
+        (self.url, self.pool) = (url, pool);
+        Ok(std::mem::replace(&mut self.server, server))
+    }
+
     /// The server, for tests that have their own.
     pub fn server(&mut self) -> &mut Postgres {
         &mut self.server

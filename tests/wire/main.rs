@@ -5,6 +5,7 @@
 
 mod disk;
 mod every_message;
+mod failover;
 mod from_a_seed;
 mod ledger;
 mod pooler;

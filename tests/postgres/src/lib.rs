@@ -101,6 +101,26 @@ impl Postgres {
         }
     }
 
+    /// Starts a private server from local binaries, one that can have a standby.
+    ///
+    /// # Errors
+    /// When there are no binaries, or it does not start.
+    pub fn own_local() -> Result<Self, LocalError> {
+        LocalServer::start(&Disk::Any).map(Self::local_one)
+    }
+
+    /// Starts a standby of this server: it follows by streaming replication until it is promoted (`pg_promote`), or until its
+    /// `primary_conninfo` is taken away.
+    ///
+    /// # Errors
+    /// When this server was not started from local binaries, or cannot be copied.
+    pub fn standby(&self) -> Result<Self, LocalError> {
+        match &self.kind {
+            Kind::Local(server) => server.standby().map(Self::local_one),
+            Kind::Given | Kind::Docker(_) => Err(LocalError::NotOurs),
+        }
+    }
+
     /// Starts a private server from local binaries that writes to its disk what it commits, as others do when it matters.
     ///
     /// # Errors

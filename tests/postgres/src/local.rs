@@ -133,6 +133,30 @@ pub(crate) struct LocalServer {
 
 impl LocalServer {
     pub(crate) fn start(disk: &Disk) -> Result<Self, LocalError> {
+        Self::start_with(disk, template::fill)
+    }
+
+    /// A standby of this server: a copy of its data that goes on following it.
+    pub(crate) fn standby(&self) -> Result<Self, LocalError> {
+        let port = self.port.to_string();
+        Self::start_with(&Disk::Any, |data, bin_dir, run_as| {
+            let mut copy = Command::new(bin_dir.join("pg_basebackup"));
+            copy.args(["--host", "127.0.0.1", "--username", "postgres", "--port"])
+                .arg(&port)
+                .args(["--checkpoint", "fast", "--wal-method", "stream"])
+                .args(["--no-sync", "--write-recovery-conf", "--pgdata"])
+                .arg(data)
+                .current_dir("/");
+            run_as.apply(&mut copy);
+            run(&mut copy)
+        })
+    }
+
+    /// `fill` makes the data folder.
+    fn start_with(
+        disk: &Disk,
+        fill: impl FnOnce(&Path, &Path, RunAs) -> Result<(), LocalError>,
+    ) -> Result<Self, LocalError> {
         let bin_dir = binaries::find()?;
         let run_as = RunAs::allowed()?;
         let folder = new_folder(run_as)?;
@@ -152,7 +176,7 @@ impl LocalServer {
                 .own(&folder)
                 .map_err(|e| LocalError::io(&folder, e))?;
         }
-        template::fill(&folder.join("data"), &bin_dir, run_as)?;
+        fill(&folder.join("data"), &bin_dir, run_as)?;
         let log = folder.join("server.log");
         let mut last = None;
         // Somebody else may take the port between our asking and the server's binding.

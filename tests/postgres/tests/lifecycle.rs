@@ -78,6 +78,19 @@ async fn a_killed_server_can_be_restarted_on_the_same_port() {
     }
 }
 
+#[test]
+fn a_standby_is_removed_with_its_data_and_outlives_its_primary() {
+    let primary = Postgres::own_local().unwrap();
+    let standby = primary.standby().unwrap();
+    let (url, folder) = (standby.url().to_owned(), folder_of(&standby));
+    assert!(folder.join("data/standby.signal").is_file());
+    drop(primary);
+    assert!(accepts(&url));
+    drop(standby);
+    assert!(!folder.exists(), "the folder is gone");
+    assert!(!accepts(&url), "the server is gone");
+}
+
 /// Runs a command under `with-postgres`; its first line of output is the URL.
 fn with_postgres(script: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_with-postgres"));

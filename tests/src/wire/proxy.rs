@@ -55,6 +55,8 @@ pub const SILENCE: Duration = Duration::from_millis(1_500);
 pub type Plan = Box<dyn FnMut(&Seen) -> Option<Harm> + Send>;
 
 struct State {
+    /// Where new connections go.
+    server: String,
     plan: Plan,
     passed: [u64; 2],
     connections: u64,
@@ -92,13 +94,11 @@ impl Proxy {
     /// # Errors
     /// When `url` names no host, or no port is free.
     pub async fn start(url: &str) -> anyhow::Result<Self> {
-        let mut server = authority(url)?.to_owned();
-        if !server.contains(':') {
-            server.push_str(":5432");
-        }
+        let server = address(url)?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let port = listener.local_addr()?.port();
         let state = Arc::new(Mutex::new(State {
+            server,
             plan: Box::new(|_| None),
             passed: [0; 2],
             connections: 0,
@@ -108,7 +108,8 @@ impl Proxy {
         let shared = Arc::clone(&state);
         let accepting = tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let (state, server) = (Arc::clone(&shared), server.clone());
+                let state = Arc::clone(&shared);
+                let server = lock(&state).server.clone();
                 let task = tokio::spawn(async move {
                     if let Ok(server) = TcpStream::connect(server).await {
                         connection(client, server, &state).await;
@@ -131,6 +132,17 @@ impl Proxy {
     pub fn url(&self, url: &str) -> anyhow::Result<String> {
         let through = format!("127.0.0.1:{}", self.port);
         Ok(url.replacen(authority(url)?, &through, 1))
+    }
+
+    /// New connections go to the server at `url` from now on, as an address does that moves with the primary; old ones are
+    /// closed.
+    ///
+    /// # Errors
+    /// When `url` names no host.
+    pub fn switch_to(&self, url: &str) -> anyhow::Result<()> {
+        lock(&self.state).server = address(url)?;
+        self.close_all();
+        Ok(())
     }
 
     /// What happens from now on. Messages are counted from here.
@@ -156,6 +168,16 @@ impl Proxy {
     pub fn harmed(&self) -> Vec<(Seen, Harm)> {
         lock(&self.state).harmed.clone()
     }
+}
+
+/// `host:port` in a URL.
+fn address(url: &str) -> anyhow::Result<String> {
+    let authority = authority(url)?;
+    Ok(if authority.contains(':') {
+        authority.to_owned()
+    } else {
+        format!("{authority}:5432")
+    })
 }
 
 /// `host:port`, or the host alone, in a URL.
