@@ -204,11 +204,7 @@ pub const STEPS: &[Step] = &[
         from: Profile::Quick,
         command: |it| {
             let (k, n) = it.shard;
-            let profile = if it.profile == Profile::Quick {
-                "quick"
-            } else {
-                "ci"
-            };
+            let profile = junit::profile(it.profile);
             let mut words = words(&format!(
                 "cargo run --quiet --package embedded-pg --bin with-postgres -- \
                  cargo nextest run --workspace --profile {profile} --partition hash:{k}/{n}"
@@ -218,14 +214,7 @@ pub const STEPS: &[Step] = &[
             }
             words
         },
-        reads: Reads::File(
-            |it| match it.profile {
-                Profile::Quick => "target/nextest/quick/junit.xml",
-                Profile::Change => junit::OF_CI,
-                Profile::Deep => "target/nextest/deep/junit.xml",
-            },
-            junit::read,
-        ),
+        reads: Reads::File(|it| junit::file(it.profile), junit::read),
         divides: true,
     },
     Step {
@@ -365,6 +354,27 @@ mod tests {
         parts.sort_unstable();
         parts.dedup();
         assert_eq!(parts.len(), STEPS.len());
+    }
+
+    // Each profile's tests have their own time limits, and their own report.
+    #[test]
+    fn gate_the_report_that_is_read_is_the_one_that_is_written() {
+        for profile in Profile::value_variants() {
+            let it = settings(*profile, (1, 1));
+            let step = chosen(&it)
+                .into_iter()
+                .find(|step| step.name == "tests")
+                .unwrap();
+            let Reads::File(file, _) = step.reads else {
+                panic!("tests leave a file");
+            };
+            let words = (step.command)(&it);
+            let at = words.iter().position(|word| word == "--profile").unwrap();
+            assert_eq!(
+                file(&it),
+                format!("target/nextest/{}/junit.xml", words[at + 1])
+            );
+        }
     }
 
     #[test]

@@ -7,9 +7,28 @@ use super::{Results, Sums, Timed};
 use crate::amount::counted;
 use crate::clauses;
 use crate::evidence::{Failure, Layer};
+use crate::steps::Profile;
 
 /// Where the test runner writes it, below the project: wherever cargo's target folder is.
 pub const OF_CI: &str = "target/nextest/ci/junit.xml";
+
+/// Which of the test runner's profiles (`.config/nextest.toml`) serves one of ours.
+pub const fn profile(ours: Profile) -> &'static str {
+    match ours {
+        Profile::Quick => "quick",
+        Profile::Change => "ci",
+        Profile::Deep => "deep",
+    }
+}
+
+/// Where that one leaves its report.
+pub const fn file(ours: Profile) -> &'static str {
+    match ours {
+        Profile::Quick => "target/nextest/quick/junit.xml",
+        Profile::Change => OF_CI,
+        Profile::Deep => "target/nextest/deep/junit.xml",
+    }
+}
 
 /// Reads a report. Tests that were skipped are no evidence, and no failure.
 ///
