@@ -53,6 +53,8 @@ mod failure;
 mod fence;
 mod handler;
 mod ids;
+#[cfg(feature = "jetstream")]
+pub mod jetstream;
 mod jsonb;
 mod meter;
 mod names;
@@ -85,6 +87,8 @@ pub use failure::{ErrorClass, Failure, FailureKind};
 pub use fence::{FenceKey, FencePolicy, FencePolicyError, FenceVerdict, consumer_of};
 pub use handler::{Connection, Handler, Job};
 pub use ids::{CorrelationId, IdError, JobId, TenantId};
+#[cfg(feature = "jetstream")]
+pub use jetstream::{JetStreamConfig, JetStreamQueue, JetStreamSetupError};
 pub use jsonb::{JsonbProblem, jsonb_text};
 pub use meter::{Meter, MeterConfig};
 pub use names::{ConsumerName, NameError, QueueName};

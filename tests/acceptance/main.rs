@@ -28,6 +28,7 @@ mod b6_trace;
 mod b7_start_up;
 mod b8_lists;
 mod demo;
+mod jetstream;
 mod model_ways;
 mod pumping;
 mod replaying;

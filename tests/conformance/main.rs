@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod flawed;
+mod jetstream;
+mod jetstream_setup;
 mod real;
 mod simulated;

@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod db;
 pub mod demo;
 pub mod faults;
+pub mod nats;
 pub mod rig;
 pub mod tokens;
 pub mod watch;

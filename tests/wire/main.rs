@@ -7,6 +7,7 @@ mod disk;
 mod every_message;
 mod failover;
 mod from_a_seed;
+mod jetstream;
 mod ledger;
 mod pooler;
 mod processes;

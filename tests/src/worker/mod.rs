@@ -21,6 +21,9 @@ pub struct WorkerArgs {
     /// The database, with schema, queue and ledger in it.
     #[arg(long)]
     pub url: String,
+    /// The NATS server that has the queue, such as nats://127.0.0.1:4222; without it the queue is in the database.
+    #[arg(long)]
+    pub nats: Option<String>,
     /// The name of the consumer.
     #[arg(long, default_value = "awards")]
     pub consumer: String,
@@ -61,6 +64,7 @@ impl WorkerArgs {
     pub fn new(url: &str) -> Self {
         Self {
             url: url.to_owned(),
+            nats: None,
             consumer: "awards".to_owned(),
             concurrency: 4,
             batch: 1,
@@ -96,6 +100,9 @@ impl WorkerArgs {
             .kill_on_drop(true);
         if self.report {
             command.arg("--report").stdout(Stdio::piped());
+        }
+        if let Some(nats) = &self.nats {
+            command.args(["--nats", nats]);
         }
         if let Some(point) = self.kill_at {
             command.args(["--kill-at", &point.to_string()]);

@@ -9,9 +9,10 @@ use super::WorkerArgs;
 use crate::award::Awards;
 use crate::db::{queue_at, queue_name};
 use crate::faults::{Fault, Faulty, ForStore, Plan, Point};
+use crate::nats;
 use harness::{
-    Consumer, ConsumerConfig, ConsumerName, Env, Event, FenceVerdict, Observer, PgStore,
-    PgStoreConfig, RetryPolicy, Shutdown, Step, Telemetry,
+    Consumer, ConsumerConfig, ConsumerName, Env, Event, FenceVerdict, Handler, Observer, PgStore,
+    PgStoreConfig, QueuePort, RetryPolicy, Shutdown, Step, Store, Telemetry,
 };
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -66,23 +67,29 @@ pub async fn run(args: WorkerArgs) -> anyhow::Result<()> {
             ..PgStoreConfig::default()
         },
     )?;
-    let queue = queue_at(&args.url).await;
-    let consumer = Consumer::new(
-        config,
-        Faulty::new(store, Arc::clone(&plan)),
-        Faulty::new(queue, Arc::clone(&plan)),
-        Faulty::new(
-            ForStore::<PgStore, _>::new(Awards {
-                consumer: args.consumer,
-            }),
-            plan,
-        ),
-        if args.report {
-            Env::system()?.observed_by(Arc::new(Reporter))
-        } else {
-            Env::system()?
-        },
-    )?;
+    let env = if args.report {
+        Env::system()?.observed_by(Arc::new(Reporter))
+    } else {
+        Env::system()?
+    };
+    let store = Faulty::new(store, Arc::clone(&plan));
+    let handler = ForStore::<PgStore, _>::new(Awards {
+        consumer: args.consumer,
+    });
+    let handler = Faulty::new(handler, Arc::clone(&plan));
+    if let Some(nats) = args.nats {
+        let queue = Faulty::new(nats::queue(&[nats], 1).await?, plan);
+        until_told(Consumer::new(config, store, queue, handler, env)?).await
+    } else {
+        let queue = Faulty::new(queue_at(&args.url).await, plan);
+        until_told(Consumer::new(config, store, queue, handler, env)?).await
+    }
+}
+
+/// Runs until we get SIGTERM, or whoever started us is gone.
+async fn until_told<S: Store, Q: QueuePort, H: Handler<S>>(
+    consumer: Consumer<S, Q, H>,
+) -> anyhow::Result<()> {
     let shutdown = Shutdown::new();
     let running = consumer.run(shutdown.clone());
     tokio::pin!(running);
