@@ -71,10 +71,9 @@ fn good() -> (Config, Config, pull::Config) {
         durable_name: Some("harness_new".to_owned()),
         deliver_policy: DeliverPolicy::All,
         ack_policy: AckPolicy::Explicit,
-        ack_wait: Duration::from_secs(10),
+        ack_wait: Duration::from_secs(5),
         max_deliver: -1,
         max_ack_pending: -1,
-        filter_subject: "jobs.points".to_owned(),
         ..pull::Config::default()
     };
     (messages, states, new)
@@ -158,10 +157,7 @@ async fn b7_a_setting_under_which_jobs_could_be_lost_is_refused_by_name() {
             |it| it.max_ack_pending = 100,
             "`max_ack_pending` is 100 and must be -1",
         ),
-        (
-            |it| it.ack_wait = LEASE,
-            "`ack_wait` is 60s and must be 10s",
-        ),
+        (|it| it.ack_wait = LEASE, "`ack_wait` is 60s and must be 5s"),
         (
             |it| it.ack_policy = AckPolicy::All,
             "`ack_policy` is All and must be Explicit",

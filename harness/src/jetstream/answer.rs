@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::message::PublishMessage;
+use async_nats::jetstream::message::{PublishMessage, StreamMessage};
 use async_nats::jetstream::stream::{DeleteMessageErrorKind, RawMessageErrorKind, Stream};
 
 use super::errors::{api_error, publish_error};
@@ -106,9 +106,18 @@ impl JetStreamQueue {
 
 /// The sequence of a message's record, and what it says.
 async fn last(at: &Opened, message: u64) -> Result<Option<(u64, Option<State>)>, QueueError> {
+    let record = record_of(at, message).await?;
+    Ok(record.map(|it| (it.sequence, State::decode(&it.payload))))
+}
+
+/// The record of a message, as it is stored.
+pub(super) async fn record_of(
+    at: &Opened,
+    message: u64,
+) -> Result<Option<StreamMessage>, QueueError> {
     let subject = at.names.state_of(message);
     match at.states.get_last_raw_message_by_subject(&subject).await {
-        Ok(record) => Ok(Some((record.sequence, State::decode(&record.payload)))),
+        Ok(record) => Ok(Some(record)),
         Err(error) if error.kind() == RawMessageErrorKind::NoMessageFound => Ok(None),
         Err(error) => Err(api_error(error)),
     }

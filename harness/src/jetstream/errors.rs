@@ -5,7 +5,7 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{
     ConsumerInfoErrorKind, GetStreamErrorKind, PublishError, PublishErrorKind, RequestErrorKind,
 };
-use async_nats::jetstream::stream::{DeleteMessageErrorKind, RawMessageErrorKind};
+use async_nats::jetstream::stream::{DeleteMessageErrorKind, PurgeErrorKind, RawMessageErrorKind};
 
 use crate::ports::queue::QueueError;
 
@@ -31,6 +31,7 @@ kinds!(
     GetStreamErrorKind,
     ConsumerInfoErrorKind,
     DeleteMessageErrorKind,
+    PurgeErrorKind,
     RawMessageErrorKind,
     async_nats::jetstream::context::CreateStreamErrorKind,
     async_nats::jetstream::stream::ConsumerErrorKind

@@ -10,8 +10,8 @@
 //!   and how long until it comes again. A record replaces the one before it if and only if that one is still the last
 //!   (`Nats-Expected-Last-Subject-Sequence`), so of two that answer for a delivery one wins, also through restarts.
 //!
-//! The server's own consumers are only asked which message or record to look at next. Whatever they forget or repeat, the
-//! record decides.
+//! The server's own consumers are only asked which message or record to look at next. What they repeat, the record decides;
+//! what they forget is found by looking after the oldest message (`neglect`).
 //!
 //! | a message is | in the first stream | in the second |
 //! |---|---|---|
@@ -21,6 +21,7 @@
 
 mod answer;
 mod errors;
+mod neglect;
 mod receive;
 mod server_time;
 mod setup;
@@ -37,6 +38,7 @@ use async_nats::jetstream::stream::Stream;
 use chrono::{DateTime, Utc};
 
 use self::errors::{api_error, publish_error};
+use self::neglect::Neglect;
 use self::server_time::ServerTime;
 pub use self::setup::JetStreamSetupError;
 use crate::envelope::Envelope;
@@ -80,6 +82,7 @@ struct Opened {
     new: PullConsumer,
     due: PullConsumer,
     time: ServerTime,
+    neglect: Neglect,
 }
 
 /// What a queue's streams and subjects are called.

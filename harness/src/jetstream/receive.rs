@@ -50,6 +50,13 @@ pub(super) async fn receive(
         let taken = seen.iter().map(|it| take_new(queue, at, name, it, lease));
         deliveries.extend(all(taken).await?);
     }
+    // A consumer that has more than was asked for is not done yet.
+    if deliveries.is_empty() {
+        at.neglect.look(queue, at).await?;
+    } else if deliveries.len() < max {
+        // They are leased: an error must not keep them from being worked on.
+        drop(at.neglect.look(queue, at).await);
+    }
     Ok(deliveries)
 }
 

@@ -6,6 +6,7 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 
 use super::errors::api_error;
+use super::neglect::Neglect;
 use super::server_time::ServerTime;
 use super::{JetStreamQueue, Names, Opened};
 use crate::names::QueueName;
@@ -16,7 +17,7 @@ const NEW: &str = "harness_new";
 /// The server's consumer of records.
 const DUE: &str = "harness_due";
 /// A message that was given to a client to look at, and of which nothing was heard, is given to another after so long.
-const LOOKED_AT: Duration = Duration::from_secs(10);
+pub(super) const LOOKED_AT: Duration = Duration::from_secs(5);
 
 /// Why a queue cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -144,6 +145,17 @@ fn check_stream(found: &Config, needed: &Config) -> Result<(), JetStreamSetupErr
     held_against(&format!("stream {}", found.name), settings)
 }
 
+/// The consumer of new messages, as it must be. It takes all that there are: a server that was killed may have forgotten
+/// which subject they have.
+pub(super) fn consumer_of_new() -> pull::Config {
+    consumer(NEW, String::new())
+}
+
+/// The consumer of records, as it must be.
+pub(super) fn consumer_of_due(names: &Names) -> pull::Config {
+    consumer(DUE, names.all_states())
+}
+
 /// Looks at everything, as often as it takes, and gives up on nothing: how often a job may run is for the harness to say.
 fn consumer(name: &str, filter: String) -> pull::Config {
     pull::Config {
@@ -206,11 +218,8 @@ pub(super) async fn create(
     let names = Names::of(name);
     let replicas = queue.config.replicas;
     let makes = [
-        (
-            messages(&names, replicas),
-            consumer(NEW, names.subject.clone()),
-        ),
-        (states(&names, replicas), consumer(DUE, names.all_states())),
+        (messages(&names, replicas), consumer(NEW, String::new())),
+        (states(&names, replicas), consumer_of_due(&names)),
     ];
     for (stream, consumer) in makes {
         let made = queue
@@ -235,13 +244,13 @@ pub(super) async fn check(
     let (messages, new) = checked(
         queue,
         &messages(&names, queue.config.replicas),
-        &consumer(NEW, names.subject.clone()),
+        &consumer_of_new(),
     )
     .await?;
     let (states, due) = checked(
         queue,
         &states(&names, queue.config.replicas),
-        &consumer(DUE, names.all_states()),
+        &consumer_of_due(&names),
     )
     .await?;
     Ok(Opened {
@@ -251,6 +260,7 @@ pub(super) async fn check(
         new,
         due,
         time: ServerTime::default(),
+        neglect: Neglect::default(),
     })
 }
 
