@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use harness::{JetStreamConfig, JetStreamQueue, SystemClock};
+use harness::{Clock as _, JetStreamConfig, JetStreamQueue, SystemClock};
 use tempfile::TempDir;
 
 /// How long a server may take to start, in steps of [`STEP`].
@@ -138,13 +138,14 @@ impl Nats {
 
     /// Waits until JetStream answers.
     async fn ready(&self) -> anyhow::Result<()> {
+        let clock = SystemClock::new();
         let mut last = String::new();
         for _ in 0..PATIENCE_STEPS {
             match self.asked().await {
                 Ok(()) => return Ok(()),
                 Err(error) => last = format!("{error:#}"),
             }
-            tokio::time::sleep(STEP).await;
+            clock.sleep(STEP).await;
         }
         let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
         let end = log.lines().rev().take(10).collect::<Vec<_>>();
